@@ -40,11 +40,13 @@ class Photos:
         return len(self.store)
 
     def corrected(self, labels: Mapping[int, str], left_out: Sequence[int]) -> Photos:
-        """The same photos with other labels; nothing is trained or measured on those left out, which have none."""
+        """The same photos with other labels; nothing is trained or measured on those left out, which have none. Of test
+        photos nothing counts: what is measured on them would be chosen."""
         made = copy(self)
         for name in ("test", "validation", "training", "open", "_held_out"):
             made.__dict__.pop(name, None)
-        changes = {row: label for row, label in [*labels.items(), *((row, "") for row in left_out)] if row < len(self)}
+        said = [*labels.items(), *((row, "") for row in left_out)]
+        changes = {row: label for row, label in said if row < len(self) and self.open[row]}
         vocabulary = list(dict.fromkeys([*self.vocabulary, *changes.values()]))
         made.vocabulary, made.label, made.labelled = tuple(vocabulary), self.label.copy(), self.labelled.copy()
         for row, label in changes.items():

@@ -9,11 +9,11 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, FastAPI, Request
@@ -31,7 +31,7 @@ from ccr.encoders import load_encoder
 from ccr.encoders.assets import cache_folder
 from ccr.encoders.registry import check_named
 from ccr.errors import CCRError, MissingExtraError, WriteError
-from ccr.io.files import check_writable, lock
+from ccr.io.files import check_writable, locked
 from ccr.io.remote import AnyPath, Place
 from ccr.model import ConceptModel
 from ccr.review.decisions import Policy
@@ -47,7 +47,7 @@ from ccr_studio.service.guards import CUT_OFF, SIGN_IN, Access, access_for, prob
 from ccr_studio.service.limits import NotReady, RequestLimits
 from ccr_studio.service.runner import checked_root, listen, run, server_of, url_of
 from ccr_studio.service.service import Served, Service
-from ccr_studio.work.session import SESSION, session_folder
+from ccr_studio.work.session import SESSION, check_links, session_folder
 from ccr_studio.work.workbench import NameTaken, OtherStep, ReadOnly, Workbench
 
 #: The page runs its own scripts and shows its own pictures, and nothing else.
@@ -381,21 +381,17 @@ def _encoder(store: EmbeddingStore, given: str | None) -> Any:
     return encoder
 
 
-def _locked(folder: Path) -> IO[bytes]:
+def _locked(folder: Path) -> ExitStack:
     """A lock that lasts as long as this process: two studios must not write one session."""
+    check_links(folder)
     check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    stream = (folder / "lock").open("ab")
-    try:
-        lock(
-            stream.fileno(),
+    held = ExitStack()
+    held.enter_context(
+        locked(
+            folder,
             f"another studio has the session in {folder} open: use that one, or start this one with --read-only or "
             "another --session",
         )
-    except CCRError:
-        stream.close()
-        raise
-    stream.truncate(0)
-    stream.write(f"{os.getpid()}\n".encode())
-    stream.flush()
-    return stream
+    )
+    return held

@@ -290,6 +290,7 @@ def test_answers_about_something_else_are_not_read(given: list[object], tmp_path
         (Answer("x", concept, "yes", photo=f"{photo}x"), f"did you mean '{photo}'"),
         (Answer("x", concept, "yes", photo=tested), "test split"),
         (Answer("x", "no such concept", "yes", photo=photo), "model's concepts"),
+        (Answer("x", concept, "yes", at="9999-12-31", photo=photo), "count over every later answer"),
     ):
         Knowledge.of([answer]).write(tmp_path / "answers.csv")
         with pytest.raises(CCRError, match=words):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from ccr.data.datasets import open_dataset
@@ -144,6 +145,32 @@ def test_no_name_of_cifar10_was_trained_on(encoder):
 
 def test_a_damaged_adapter_is_explained(tmp_path):
     (tmp_path / "a.safetensors").write_bytes(b"\0" * 100)
+    with pytest.raises(FormatError, match="must be a text adapter"):
+        load_adapter(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weights": np.zeros((3, 512), np.int8), "weights_scale": np.ones(3, np.float32)},
+        {"points": np.zeros((4, 12), np.int8)},
+        {"noise": np.full(4, np.nan, np.float32)},
+        {"weights_scale": np.full(4, np.inf, np.float32)},
+        {"image_mean": np.zeros((2, 512), np.float32)},
+        {"words": np.frombuffer(b"red\nred\nengine\nwings", np.uint8)},
+        {"words": np.frombuffer(b"red", np.uint8)},
+        {"gamma": "nan"},
+        {"word_share": "inf"},
+    ],
+    ids=str,
+)
+def test_an_adapter_whose_parts_do_not_belong_together_is_refused(small_adapter, tmp_path, change):
+    """Its shapes were first seen in a product, where torch broke off, and NaN not at all."""
+    with safe_open(tmp_path / "a.safetensors", "numpy") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for name, value in change.items():
+        (metadata if isinstance(value, str) else tensors)[name] = value
+    save_file(tensors, tmp_path / "a.safetensors", metadata)
     with pytest.raises(FormatError, match="must be a text adapter"):
         load_adapter(tmp_path / "a.safetensors")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load, save
-from tools.fuzz.seeds import DIMENSION, make_model
+from tools.fuzz.seeds import DIMENSION, make_model, make_signed_model
 
 import ccr.runtime
 from ccr import ConceptClassifier
@@ -72,6 +72,79 @@ def test_tensors_must_have_their_shape_and_type_and_be_finite(
     folder = changed(in_ball if name == "dispersion_matrix" else made, tmp_path / "m", change=change)
     with pytest.raises(FormatError, match=str(folder)):
         ConceptClassifier.load(folder)
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_signed_model(tmp_path_factory.mktemp("models") / "signed")
+
+
+SHOWN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "short": lambda array: array[..., :1],
+    "classes and concepts exchanged": lambda array: array.swapaxes(-1, 0)[..., :2],
+    "nan": lambda array: array * np.nan,
+    "infinite": lambda array: array + np.inf,
+    "so large that sums overflow": lambda array: np.full_like(array, 1e308),
+    "integers": lambda array: array.astype(np.int32),
+    "one number": lambda array: array.reshape(-1)[0],
+}
+
+
+@pytest.mark.parametrize("name", ["shown_by_class", "shown_intercepts", "shown_answers"])
+@pytest.mark.parametrize("how", SHOWN)
+def test_the_map_from_scores_to_probabilities_is_checked(signed: Path, tmp_path: Path, name: str, how: str) -> None:
+    if name == "shown_answers" and how in ("nan", "infinite"):
+        return  # no integers
+
+    def change(tensors: Tensors) -> None:
+        with np.errstate(invalid="ignore"):
+            tensors[name] = np.asarray(SHOWN[how](tensors[name]))
+
+    with pytest.raises(FormatError, match="save it again"):
+        ConceptClassifier.load(changed(signed, tmp_path / "m", change=change))
+
+
+@pytest.mark.parametrize("slopes", [0.0, -1.0])
+def test_slopes_by_class_are_above_zero(signed: Path, tmp_path: Path, slopes: float) -> None:
+    def change(tensors: Tensors) -> None:
+        tensors["shown_by_class"][1, 0, 0] = slopes
+
+    with pytest.raises(FormatError, match="map from scores to probabilities is damaged"):
+        ConceptClassifier.load(changed(signed, tmp_path / "m", change=change))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"stated": 5.0}, {"stated": 0.0}, {"slope": 1e308}, {"slope": -1.0}, {"error": 7.0}, {"source": "x"}, 3, []],
+    ids=str,
+)
+def test_what_goes_with_the_map_is_checked(signed: Path, tmp_path: Path, facts: Any) -> None:
+    known = json.loads((signed / "config.json").read_text())["shown"]
+    given = {**known, **facts} if isinstance(facts, dict) else facts
+    with pytest.raises(FormatError):
+        ConceptClassifier.load(changed(signed, tmp_path / "m", {"shown": given}))
+
+
+@pytest.mark.parametrize("forged", ["by", "digest", "may", "never", "without"])
+def test_a_signature_that_was_changed_is_none(signed: Path, tmp_path: Path, forged: str) -> None:
+    """Also one whose digest is that of another model: it is of the model and of all that the signature says."""
+    told = json.loads((signed / "config.json").read_text())["signature"]
+    change: dict[str, Any] = {"by": "somebody else", "digest": "0" * 64, "may": told["may"][1:], "without": "right"}
+    change |= {"never": [told["may"][0]]}
+    assert ConceptClassifier.load(signed).model_.is_signed
+    if forged == "without" and told["without"] == "right":
+        change["without"] = "left"
+    model = ConceptClassifier.load(
+        changed(signed, tmp_path / "m", {"signature": {**told, forged: change[forged]}})
+    ).model_
+    assert not model.is_signed
+
+
+def test_a_signature_does_not_go_over_to_another_model(signed: Path, tmp_path: Path) -> None:
+    def change(tensors: Tensors) -> None:
+        tensors["coef"][0, 0] += 0.5
+
+    assert not ConceptClassifier.load(changed(signed, tmp_path / "m", change=change)).model_.is_signed
 
 
 CONFIGURATIONS: list[dict[str, Any]] = [

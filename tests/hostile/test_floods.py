@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,31 @@ def test_the_gate_counts_what_it_let_in_and_gives_it_back() -> None:
     with gate.room(1000), pytest.raises(Busy), gate.room(1):  # more than the budget: alone
         pass
     with gate.room(100):
+        pass
+
+
+def test_whoever_waits_at_the_gate_of_a_server_that_ends_is_sent_away() -> None:
+    """A studio that was told to stop took half a minute: photos that nobody waited for any more waited for room."""
+    gate = DecodingGate(100 * BYTES_PER_PIXEL, patience=60)
+    sent_away: list[Busy] = []
+
+    def wait() -> None:
+        try:
+            with gate.room(50):
+                pass
+        except Busy as busy:
+            sent_away.append(busy)
+
+    with gate.room(100):
+        waiting = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in waiting:
+            thread.start()
+        time.sleep(0.3)
+        gate.dismiss()
+        for thread in waiting:
+            thread.join(10)
+    assert len(sent_away) == 3
+    with gate.room(100):  # who comes later is let in
         pass
 
 

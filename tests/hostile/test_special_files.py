@@ -24,7 +24,10 @@ from ccr.io import hub
 from ccr.io.files import MOST_BYTES, read_regular
 from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
+from ccr.review import Decisions
 from ccr.vocab import read_concepts
+from ccr_studio.serving import open_workbench
+from ccr_studio.work.corrections import Corrections
 from tests.io.hub_server import COMMIT
 
 if os.name != "posix":
@@ -148,6 +151,39 @@ def test_a_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path, mo
         stream.truncate(9 << 30)
     with pytest.raises(FormatError, match="more than the limit of 8,589,934,592"):
         ConceptModel.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_log_is_not_written_through_a_link(tmp_path: Path, exists: bool) -> None:
+    """A folder from elsewhere chose the file that answers were appended to."""
+    elsewhere = tmp_path / "elsewhere"
+    if exists:
+        elsewhere.write_bytes(b"unfinished")
+    for name in ("decisions.jsonl", "photos.jsonl"):
+        (tmp_path / name).symlink_to(elsewhere)
+    with pytest.raises(CCRError, match="cannot be written"):
+        Decisions(tmp_path / "decisions.jsonl").decide("pear", "red", "yes", by="me")
+    with pytest.raises(CCRError, match="cannot be written"):
+        Corrections(tmp_path / "photos.jsonl").add(0, "0", "leave out", "yes")
+    assert (elsewhere.read_bytes() if elsewhere.exists() else None) == (b"unfinished" if exists else None)
+
+
+@pytest.mark.parametrize("name", ["lock", "refit", "steps/00001", "decisions.jsonl"])
+def test_a_session_with_a_link_is_not_opened_to_be_written(model: Path, store: Path, tmp_path: Path, name: str) -> None:
+    """Its lock was emptied, and a refit removed folders, wherever the link led."""
+    opened = EmbeddingStore.open(store)
+    open_workbench(opened, ConceptModel.load(model), tmp_path / "session").close()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "model").write_text("of worth")
+    place = tmp_path / "session" / name
+    place.unlink(missing_ok=True)
+    place.symlink_to(elsewhere if name in ("refit", "steps/00001") else elsewhere / "model")
+    with pytest.raises(FormatError, match="is a link, and a session is written where it lies"):
+        open_workbench(opened, None, tmp_path / "session")
+    assert (elsewhere / "model").read_text() == "of worth"
+    place.unlink()
+    open_workbench(opened, None, tmp_path / "session").close()
 
 
 class EndlessHub(ThreadingHTTPServer):

@@ -113,6 +113,22 @@ def test_without_a_network_it_says_so(
         fitted.push_to_hub("me/digits", token="hf_x")
 
 
+def test_a_password_in_the_address_of_a_hub_is_never_repeated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fitted: ConceptClassifier
+) -> None:
+    """Every error named the address with all that stood in it."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://me:passw0rd@127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    for ask in (
+        lambda: ConceptModel.from_pretrained("me/digits", cache_dir=tmp_path),
+        lambda: fitted.push_to_hub("me/digits", token="hf_x"),
+    ):
+        with pytest.raises(CCRError, match=r"http://127\.0\.0\.1:9 cannot be reached") as caught:
+            ask()
+        assert "passw0rd" not in str(caught.value)
+
+
 def test_what_was_not_fetched_before_is_said_in_words(
     hub: Hub,
     fitted: ConceptClassifier,

@@ -99,6 +99,41 @@ def test_a_reader_sees_what_others_add_and_a_file_that_was_replaced(tmp_path: Pa
     assert [one.concept for one in mine] == ["other"]
 
 
+def test_a_line_that_was_changed_counts_as_it_is_now(tmp_path: Path) -> None:
+    """An editor writes into the same file: what was read before is not what stands there."""
+    path = tmp_path / "log.jsonl"
+    log = Decisions(path)
+    for concept in ("one", "two"):
+        log.decide("pear", concept, "yes", by="ann")
+    text = path.read_text(encoding="utf-8").replace('"answer": "yes"', '"answer": "no"', 1)
+    path.write_text(text, encoding="utf-8")
+    Decisions(path).decide("pear", "three", "unclear", by="bob")
+    log.refresh()
+    assert [one.answer for one in log] == ["no", "yes", "unclear"]
+    path.unlink()
+    log.refresh()
+    assert list(log) == []
+
+
+def test_a_damaged_line_is_said_until_it_is_mended_and_nothing_is_added(tmp_path: Path) -> None:
+    """It was said once; then the log went on without it, as if nobody had answered."""
+    path = tmp_path / "log.jsonl"
+    log = Decisions(path)
+    log.decide("pear", "one", "yes", by="ann")
+    whole = path.read_bytes()
+    damaged = whole + b'{"damaged": 1}\n' + whole.replace(b"one", b"two").replace(b'"id": "', b'"id": "0')
+    path.write_bytes(damaged)
+    for _ in range(3):
+        with pytest.raises(FormatError, match=r"line 2 of .*mend or delete that line"):
+            log.refresh()
+    with pytest.raises(FormatError, match="line 2 of"):
+        log.decide("pear", "three", "yes", by="ann")
+    assert path.read_bytes() == damaged
+    path.write_bytes(damaged.replace(b'{"damaged": 1}\n', b""))
+    log.refresh()
+    assert [one.concept for one in log] == ["one", "two"]
+
+
 def test_undo_is_a_line_and_brings_back_what_was_said_before(tmp_path: Path) -> None:
     log = Decisions(tmp_path / "log.jsonl")
     log.decide("pear", "bumpy", "yes", by="ann")
@@ -281,6 +316,8 @@ def test_an_answer_that_a_model_has_from_the_log_is_not_a_second_vote() -> None:
         ({"concept": ""}, "must not be empty"),
         ({"concept": "a\x1b[2J"}, "control characters"),
         ({"digest": "xyz"}, "hexadecimal"),
+        ({"digest": "aa " * 21 + " "}, "hexadecimal"),  # as long as a real one, and no whole numbers
+        ({"digest": "00f"}, "hexadecimal"),
         ({"label": ""}, "empty name"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from ccr.errors import CCRError, FormatError
 from ccr.metrics import cohens_kappa
-from ccr.review.judgement import RANDOM, WORTH, JudgedPhoto, Sheet, read_answers, record, score
+from ccr.review.judgement import MOST_PHOTOS, RANDOM, WORTH, JudgedPhoto, Sheet, read_answers, record, score
 
 ROOT = Path(__file__).parents[2]
 #: Sheets of one judge without a name, as they were before several could share one.
@@ -152,6 +153,21 @@ def test_old_sheets_are_scored_and_written_as_they_were(path: Path, tmp_path: Pa
         assert origin.share == pytest.approx((said.count("true") + said.count("half") / 2) / len(said))
 
 
+def test_a_sheet_of_many_photos_takes_little_memory_and_one_of_too_many_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of a photo takes 30 bytes, and its draws took 32,000."""
+    whole = score(small().with_verdicts("anna", ANNA))
+    monkeypatch.setattr("ccr.review.judgement.DRAWN", 10)  # three draws at a time
+    for one, other in zip(whole.origins, score(small().with_verdicts("anna", ANNA)).origins, strict=True):
+        assert one.interval == pytest.approx(other.interval)
+        assert one.difference_interval == pytest.approx(other.difference_interval)
+    plain = {"photos": [{"row": 1, "verdicts": {}}] * (MOST_PHOTOS + 1), "made_by": [{"a": []}] * (MOST_PHOTOS + 1)}
+    (tmp_path / "s.json").write_text(json.dumps(plain))
+    with pytest.raises(FormatError, match="at most 100,000 photos, got 100,001"):
+        Sheet.read(tmp_path / "s.json")
+
+
 def test_a_sheet_without_verdicts_has_no_scores() -> None:
     with pytest.raises(CCRError, match="nothing is judged yet"):
         score(small())
@@ -179,6 +195,7 @@ def damaged(change: Any, tmp_path: Path) -> Path:
         (lambda plain: plain.pop("photos"), "not a sheet of claims"),
         (lambda plain: plain.update(photos=[1, 2, 3]), "not a sheet of claims"),
         (lambda plain: plain.update(photos=[], made_by=[]), "0 photos"),
+        (lambda plain: plain["photos"][0].update(row=float("inf")), "not a sheet of claims"),
     ],
 )
 def test_a_damaged_sheet_is_refused_with_photo_and_claim(change: Any, said: str, tmp_path: Path) -> None:
@@ -237,6 +254,15 @@ def test_verdicts_of_a_page_are_those_of_its_own_sheet(tmp_path: Path) -> None:
     saved.write_text(json.dumps({"sheet": sheet.digest, "verdicts": [["yes", *rows[0][1:]], *rows[1:]]}))
     with pytest.raises(CCRError, match="got 'yes' for the claim 'tall'"):
         sheet.with_verdicts(*read_answers(saved, sheet))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders")
+def test_a_pipe_in_the_place_of_a_sheet_or_of_verdicts_is_refused(tmp_path: Path) -> None:
+    """Its reader waited for ever."""
+    os.mkfifo(tmp_path / "pipe.json")
+    for read in (Sheet.read, lambda path: read_answers(path, small())):
+        with pytest.raises(OSError, match="not a regular file"):
+            read(tmp_path / "pipe.json")
 
 
 def _record_all(path: Path, judge: str) -> None:

@@ -54,6 +54,21 @@ def test_a_signature_lists_what_may_be_said_and_what_never(attributed: Planted, 
     assert unsigned(signed) == ()
 
 
+def test_what_others_answered_meanwhile_counts(attributed: Planted, tmp_path: Path) -> None:
+    """A rejection that was on the disk already did not keep a model from being signed."""
+    mine = Decisions(tmp_path / "log.jsonl")
+    review = Review(attributed.model, mine)
+    for claim in attributed.model.claims():
+        review.decide(claim.label, claim.concept, "yes", by="ann")
+    other = Review(attributed.model, Decisions(mine.path))
+    first = attributed.model.claims()[0]
+    other.decide(first.label, first.concept, "no", by="bob")
+    with pytest.raises(CCRError, match=r"1 claim is not confirmed: .*disputed"):
+        sign(attributed.model, mine, by="ann")
+    other.decisions.undo(by="bob")
+    assert sign(attributed.model, mine, by="ann").is_signed
+
+
 def test_it_is_saved_and_loaded_and_an_unsigned_file_stays_what_it_was(
     attributed: Planted, signed: ConceptModel, tmp_path: Path
 ) -> None:

@@ -128,15 +128,17 @@ def test_a_cluster_that_ccr_starts_demands_a_token(tmp_path):
     assert done.stdout.split() == ["False", "False", "True", "None"], done.stderr[-2000:]
 
 
-def test_a_ray_that_demands_no_token_is_not_used(monkeypatch):
+@pytest.mark.parametrize("version", ["2.0.1", "2.59.3", "2.60.0", "3.0.0.dev0"])
+def test_a_ray_that_demands_no_token_is_not_used(monkeypatch, version):
+    """One that is too old for tokens is not even started: until it ended, whoever reached it could run code."""
     started = []
 
     class Open:
-        __version__ = "2.0"
+        __version__ = version
         init = staticmethod(lambda **options: started.append(options))
         shutdown = staticmethod(lambda: started.append("ended"))
 
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    with pytest.raises(CCRError, match=r"Ray 2\.0 would let whoever reaches this machine run code"):
+    with pytest.raises(CCRError, match=rf"Ray {version} would let whoever reaches this machine run code"):
         cluster_file._start(Open, {})
-    assert started[-1] == "ended"
+    assert started[1:] == ["ended"] if version >= "2.60" else started == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -239,7 +240,7 @@ def test_time_is_limited_until_the_answer_begins(served: Served) -> None:
         assert client.get("/stream").content == b"...."
 
 
-async def asked_without_a_body(app: Any) -> list[dict[str, Any]]:
+async def asked_without_a_body(app: Any, path: str = "/body") -> list[dict[str, Any]]:
     """What is answered to a request whose body does not arrive."""
     sent: list[dict[str, Any]] = []
 
@@ -251,7 +252,7 @@ async def asked_without_a_body(app: Any) -> list[dict[str, Any]]:
         sent.append(dict(message))
 
     headers = [(b"host", b"localhost"), (b"content-length", b"10")]
-    scope = {"type": "http", "method": "POST", "path": "/body", "raw_path": b"/body", "query_string": b""}
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
     await app({**scope, "headers": headers, "root_path": "", "http_version": "1.1", "scheme": "http"}, receive, send)
     return sent
 
@@ -261,6 +262,14 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(served: Served) -> None:
     sent = asyncio.run(asked_without_a_body(client.app))
     assert sent[0]["status"] == 408
     assert b"did not arrive within 0.2 seconds" in sent[1]["body"]
+
+
+def test_a_token_that_does_not_arrive_is_not_waited_for(served: Served) -> None:
+    """The form for it had no limit of time: some hundred such connections kept everybody out."""
+    access = replace(access_for("127.0.0.1", TOKEN), asks=True)
+    app = create_app(Service(lambda: served, limits=RequestLimits(seconds=0.2)), access=access)
+    sent = asyncio.run(asyncio.wait_for(asked_without_a_body(app, path="/sign-in"), 10))
+    assert sent[0]["status"] == 408
 
 
 def test_our_own_mistakes_are_not_told_to_strangers(served: Served) -> None:

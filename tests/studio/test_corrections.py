@@ -104,6 +104,43 @@ def test_a_photo_left_out_is_neither_trained_nor_measured_on(client: TestClient,
     assert len(bench.photos.validation) == validation
 
 
+def test_what_was_said_of_a_photo_stays_with_it_where_rows_are_others(tmp_path: Path) -> None:
+    """A store that was made anew, of more photos, gave each correction to another photo."""
+    log = Corrections(tmp_path / "photos.jsonl", ["a.png", "b.png", "c.png"])
+    log.add(0, "a.png", "label", "pear")
+    log.add(1, "b.png", "leave out", "yes")
+    log.add(2, "c.png", "concept", "no", concept="red")
+    log.add(2, "c.png", "concept", "", concept="red")
+    moved = Corrections(log.path, ["0.png", "a.png", "b.png", "c.png"])
+    assert (moved.labels, moved.left_out, moved.about("red")) == ({1: "pear"}, [2], {})
+    gone = Corrections(log.path, ["b.png", "x.png", "x.png"])
+    assert (gone.labels, gone.left_out) == ({}, [0])
+    assert Corrections(log.path, ["a.png", "b.png", "a.png"]).labels == {0: "pear"}  # of two alike, the same row
+    assert Corrections(log.path, ["x.png", "a.png", "a.png"]).labels == {}
+    unnamed = Corrections(tmp_path / "rows.jsonl", [None, None])
+    unnamed.add(1, "1", "label", "pear")
+    assert unnamed.labels == {1: "pear"}
+
+
+def test_a_line_that_was_changed_counts_as_it_is_now(tmp_path: Path) -> None:
+    """Of as many bytes as before, in the same file."""
+    log = Corrections(tmp_path / "photos.jsonl")
+    log.add(0, "a.png", "label", "pear")
+    text = log.path.read_text(encoding="utf-8")
+    os.utime(log.path, ns=(0, 0))
+    log.refresh()
+    log.path.write_text(text.replace("pear", "plum"), encoding="utf-8")
+    assert log.refresh()
+    assert log.labels == {0: "plum"}
+
+
+@pytest.mark.parametrize("row", ["true", "-1", "1.5", '"1"', "null", "1e999"])
+def test_a_row_that_is_no_number_is_refused(tmp_path: Path, row: str) -> None:
+    (tmp_path / "photos.jsonl").write_text(f'{{"row": {row}, "photo": "a", "kind": "label", "answer": "pear"}}\n')
+    with pytest.raises(FormatError, match=r"line 1 of .* is damaged: the row of a photo must be a number"):
+        Corrections(tmp_path / "photos.jsonl")
+
+
 def test_test_photos_teach_nothing(client: TestClient, bench: Workbench) -> None:
     row = of_split(bench, "test")
     assert not client.get(f"/api/photos/{row}").json()["corrects"]
@@ -114,6 +151,12 @@ def test_test_photos_teach_nothing(client: TestClient, bench: Workbench) -> None
         )
         assert refused.status_code == 422
         assert "test photo" in refused.json()["error"]
+    # Nor by a line that somebody wrote into the log: whoever left out what is wrong would measure a better model.
+    tested = len(bench.photos.test)
+    bench.corrections.add(row, str(bench.photos.store.paths[row]), "leave out", "yes")
+    bench.corrections.add(row, str(bench.photos.store.paths[row]), "label", "plum")
+    assert client.get("/api/state").json()["test"] == len(bench.photos.test) == tested
+    assert bench.now().classes[bench.now().truth[row]] == bench.photos.store.labels[row]
 
 
 def test_corrections_leave_as_a_table_and_outlive_undo_and_a_new_start(

@@ -1,8 +1,10 @@
 """Asking a language model: against a real local server that answers well, badly, slowly, partly or with malice."""
 
 import json
+import socket
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -142,6 +144,31 @@ def test_a_slow_server_is_given_up(server, tmp_path):
     assert "could not be reached" in found.failed["cat"]
 
 
+def test_a_server_whose_answer_has_no_end_is_given_up(tmp_path, monkeypatch):
+    """A byte now and then kept a command waiting for ever: each came within the time for one."""
+    monkeypatch.setattr("ccr.vocab.llm.LONGEST_WAIT", 0.6)
+    monkeypatch.delenv("CCR_LLM_KEY", raising=False)
+    sent = {"head": b"HTTP/1.1 200 OK\r\nX: ", "body": b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n"}
+    for start in sent.values():
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+
+            def drip(listening=listening, start=start):
+                connection, _ = listening.accept()
+                with connection, suppress(OSError):
+                    connection.recv(65_536)
+                    connection.sendall(start)
+                    for _ in range(100):
+                        connection.sendall(b" ")
+                        time.sleep(0.1)
+
+            threading.Thread(target=drip, daemon=True).start()
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+            before = time.monotonic()
+            found = ask(["cat"], Endpoint(url, "tiny", attempts=1, timeout=5.0), tmp_path)
+            assert "no end after 0.6 seconds" in found.failed["cat"]
+            assert time.monotonic() - before < 5.0
+
+
 def test_a_server_says_how_long_to_wait_and_rates_are_kept(server, tmp_path):
     server.answers = [(429, {"Retry-After": "0.3"}, b""), completion(json.dumps(GOOD))]
     ask(["cat"], server.endpoint(), tmp_path)
@@ -179,15 +206,37 @@ def test_the_key_comes_from_the_environment_and_a_refusal_stops_at_once(server, 
     assert not any(b"secret" in file.read_bytes() for file in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "localhost:11434", "", "http://", "ftp://x/v1"])
+@pytest.mark.parametrize("key", ["sk-secret\n", " sk-secret\r\n"])
+def test_the_line_end_of_a_key_is_no_part_of_it(server, tmp_path, monkeypatch, key):
+    monkeypatch.setenv("CCR_LLM_KEY", key)
+    server.answers = [completion(json.dumps(GOOD))]
+    assert not ask(["cat"], server.endpoint(), tmp_path).failed
+    assert server.keys == ["Bearer sk-secret"]
+
+
+@pytest.mark.parametrize("key", ["sk-secret\nX: y", "sk-sécret", "sk-\x1bsecret"])
+def test_a_key_that_cannot_be_sent_is_never_repeated(server, tmp_path, monkeypatch, key):
+    """The library of the standard repeats such a header in its error, which named the key."""
+    monkeypatch.setenv("CCR_LLM_KEY", key)
+    with pytest.raises(CCRError, match="CCR_LLM_KEY must be a key of printable ASCII") as caught:
+        ask(["cat"], server.endpoint(), tmp_path)
+    assert "cret" not in str(caught.value)
+    assert not server.requests
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "file:///etc/passwd", "localhost:11434", "", "http://", "ftp://x/v1"])
 def test_only_web_addresses_are_asked(url):
     with pytest.raises(CCRError, match="--llm-url is an address"):
         Endpoint(url, "tiny")
 
 
-def test_keys_in_addresses_are_refused():
-    with pytest.raises(CCRError, match="never from the address"):
-        Endpoint("http://me:secret@localhost/v1", "tiny")
+@pytest.mark.parametrize(
+    "url", ["http://me:secret@localhost/v1", "ftp://me:secret@localhost", "http://x/v1?key=secret", "http://x/#secret"]
+)
+def test_keys_in_addresses_are_refused(url):
+    with pytest.raises(CCRError, match="never from the address") as caught:
+        Endpoint(url, "tiny")
+    assert "secret" not in str(caught.value)
 
 
 def test_nobody_there(tmp_path):

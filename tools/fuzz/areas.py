@@ -12,6 +12,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ from ccr.data.datasets import locate, open_dataset
 from ccr.data.datasets.sources import BadImage, decode
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import CCRError
+from ccr.io.provenance import signature_sentence
 from ccr.knowledge import Knowledge
+from ccr.model import ConceptModel
+from ccr.review import Review, review_rows
 from ccr.review.decisions import Decisions
 from ccr.utils.texts import visible
 from ccr.vocab import read_concepts
@@ -33,6 +37,7 @@ from tools.fuzz import seeds
 from tools.fuzz.mutate import damage_file, damaged_array, damaged_bytes, json_text
 from tools.fuzz.remote import Remote
 from tools.fuzz.requests import Servers, one_connection
+from tools.fuzz.reviews import Reviews
 
 #: What people may write into a concept list or a table.
 LINES = ("red", "", "# no", "red", "\x1b[2J", "\u202egnp", "x" * 500, "é", "\udcff", "a,b", '"', "\x00", "🍎", " \t ")
@@ -51,10 +56,12 @@ class Areas:
         self.photos = seeds.make_photos(folder / "photos")
         self.store = seeds.make_store(self.photos, folder / "store")
         self.model = seeds.make_model(folder / "model")
+        self.signed = seeds.make_signed_model(folder / "signed")
         self.images = [path.read_bytes() for path in sorted(self.photos.rglob("*.*"))]
         self.shards = seeds.make_shards(self.photos, folder / "shards")
         self.remote = Remote(self.photos, self.shards, self.store, self.model)
         self.servers = Servers(self.store, folder / "servers", self.images)
+        self.reviews = Reviews(self.store, self.servers.model)
         self.X = np.random.default_rng(1).standard_normal((4, seeds.DIMENSION)).astype(np.float32)
 
     def named(self) -> dict[str, Callable[[random.Random], None]]:
@@ -69,6 +76,12 @@ class Areas:
             "options": self.one_command,
             "knowledge": self.one_knowledge,
             "decisions": self.one_decision_log,
+            "signed models": self.one_signed_model,
+            "judged sheets": lambda rng: self.reviews.one_sheet(rng, self.fresh()),
+            "answered pages": lambda rng: self.reviews.one_page(rng, self.fresh()),
+            "corrections": lambda rng: self.reviews.one_correction_log(rng, self.fresh()),
+            "language models": lambda rng: self.reviews.one_language_model(rng, self.fresh()),
+            "text adapters": lambda rng: self.reviews.one_text_adapter(rng, self.fresh()),
             "parquet": self.one_parquet,
             "tar": self.one_tar,
             "hub": lambda rng: self.remote.one_hub(rng, self.fresh(), self.X),
@@ -84,6 +97,7 @@ class Areas:
     def close(self) -> None:
         """End what areas have started."""
         self.servers.close()
+        self.reviews.close()
         self.remote.close()
 
     def fresh(self, source: Path | None = None) -> Path:
@@ -109,6 +123,26 @@ class Areas:
         assert np.isfinite(model.predict_proba(self.X)).all()
         model.explain(self.X[0]).counterfactual()
         model.model_.evaluate(self.X, model.predict(self.X))
+
+    def one_signed_model(self, rng: random.Random) -> None:
+        """A model with answers about photos, their map by class, a calibration and a signature: what was damaged does
+        not count as signed, unless it decides nothing."""
+        folder = self.fresh(self.signed)
+        _change_model(folder, rng)
+        model = ConceptClassifier.load(folder).model_
+        probabilities = model.predict_proba(self.X)
+        assert np.isfinite(probabilities).all()
+        said = json.dumps(model.explain(self.X[0]).to_dict(), allow_nan=False)
+        assert not (model.is_signed and model.digest != self.signed_digest), "another model is signed"
+        signature_sentence(model)
+        if model.provenance.texts is not None:
+            review_rows(Review(model, Decisions()))
+        assert said
+        model.save(folder / "again")
+
+    @cached_property
+    def signed_digest(self) -> str:
+        return ConceptModel.load(self.signed).digest
 
     def one_store(self, rng: random.Random) -> None:
         folder = self.fresh(self.store)

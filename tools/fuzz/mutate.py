@@ -78,7 +78,7 @@ def damaged_array(array: np.ndarray, rng: random.Random) -> np.ndarray:
         if spoilt.size:
             spoilt.reshape(-1)[rng.randrange(spoilt.size)] = np.array(rng.choice(values)).astype(spoilt.dtype)
         return spoilt
-    return spoilt * rng.choice((0, -1, 1e30))
+    return ~spoilt if spoilt.dtype.kind in "ub" else spoilt * rng.choice((0, -1, 1e30))
 
 
 def damage_file(folder: Path, rng: random.Random) -> None:

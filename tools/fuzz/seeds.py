@@ -17,6 +17,8 @@ from ccr.coding import HardThreshold
 from ccr.concepts import Concepts
 from ccr.data.datasets import open_dataset
 from ccr.data.store import embed_dataset
+from ccr.knowledge import Answer, Knowledge
+from ccr.review import Decisions, Review, sign
 
 DIMENSION = 16
 
@@ -77,6 +79,29 @@ def write_tar(path: Path, members: Mapping[str, bytes], *, kind: bytes = tarfile
 
 def make_store(photos: Path, folder: Path) -> Path:
     embed_dataset(open_dataset(photos), SmallEncoder(), folder, workers=0, batch_size=2, shard_size=5)
+    return folder
+
+
+def make_signed_model(folder: Path) -> Path:
+    """A model fitted with answers about photos, calibrated, and signed: with everything that a folder may hold."""
+    rng = np.random.default_rng(3)
+    X, y = rng.standard_normal((120, DIMENSION)).astype(np.float32), np.repeat(["left", "right"], 60)
+    X[y == "left"] += 0.5
+    names = [f"concept {number}" for number in range(8)]
+    texts = Concepts(names, rng.standard_normal((8, DIMENSION)))
+    about = [
+        Answer("", name, rng.choice(("yes", "no")), "person", "me", photo=str(row))
+        for name in names[:5]
+        for row in rng.choice(80, 6, replace=False).tolist()
+    ]
+    known = Knowledge.of([*about, *(Answer(label, "concept 1", "yes") for label in ("left", "right"))])
+    settings: dict[str, Any] = {"coder": HardThreshold(length=3), "weights_per_class": 4, "max_iter": 2}
+    fitted = ConceptClassifier(texts, knowledge=known, random_state=0, **settings).fit(X[:80], y[:80]).model_
+    calibrated, decisions = fitted.calibrated(X[80:], y[80:]), Decisions()
+    review = Review(calibrated, decisions)
+    for claim in calibrated.claims():
+        review.decide(claim.label, claim.concept, "yes", by="me")
+    sign(calibrated, decisions, by="me").save(folder)
     return folder
 
 

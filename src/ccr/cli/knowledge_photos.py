@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 #: The longer side in pixels of a photo that a model is shown, and of one on a page.
 MODEL_PIXELS, PAGE_PIXELS = 448, 320
+#: Seconds by which the clock of whoever answers a page may be ahead.
+AHEAD = 86_400.0
 PROMPT = (
     "Look at the photo alone. For each of these concepts, say whether the photo plainly shows it: yes; whether it does "
     "not: no; or that it cannot be told from the photo: unknown.\n{concepts}\n"
@@ -264,13 +267,19 @@ def _write_page(session: Session, out: Path, by: str, *, silent: bool, as_json: 
 def _checked_answers(file: Path, session: Session, store: EmbeddingStore, model: ConceptModel) -> Knowledge:
     """The answers of a page; an error where they are not about this store's photos and this model's concepts."""
     from ccr.knowledge import Knowledge
+    from ccr.knowledge.table import time_of
 
-    told = Knowledge.read(file)
+    told, latest = Knowledge.read(file), time.time() + AHEAD
     splits = dict(zip(map(str, store.paths), store.splits, strict=True))
     for answer in told:
         problem = _problem(answer, splits, model)
         if problem:
             raise CCRError(f"{file} must hold answers about photos of {store.path} that {problem}")
+        if time_of(answer.at) > latest:
+            raise CCRError(
+                f"{file} must hold answers that were given already, got the time {answer.at} for {answer.photo!r}: it "
+                "would count over every later answer; correct the column at"
+            )
     return told
 
 

@@ -477,7 +477,7 @@ def load_adapter(path: Path = ADAPTER_FILE) -> TextAdapter:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no mapping
         words = tensors["words"].tobytes().decode().split("\n")
-        return TextAdapter(
+        adapter = TextAdapter(
             words={word: row for row, word in enumerate(words)},
             points=_dequantised(tensors, "points"),
             weights=_dequantised(tensors, "weights"),
@@ -487,12 +487,26 @@ def load_adapter(path: Path = ADAPTER_FILE) -> TextAdapter:
             word_share=float(metadata["word_share"]),
             sha256=file_sha256(path),
         )
+        _check_parts(adapter, len(words))
+        return adapter
     except (OSError, KeyError, ValueError, TypeError, SafetensorError) as error:
         raise FormatError(
             f"{path} must be a text adapter as tools/train_text_adapter.py writes it: {error}; install ccr-xai again"
         ) from error
 
 
+def _check_parts(adapter: TextAdapter, words: int) -> None:
+    """A ValueError unless the parts belong together and are numbers."""
+    points, weights = adapter.points, adapter.weights
+    fits = points.shape == (words, SentenceModel.dimension) and weights.shape == (words, *adapter.image_mean.shape)
+    if not (fits and weights.ndim == 2 and adapter.noise.shape == (words,) and len(adapter.words) == words):
+        raise ValueError(f"its parts are not all for the same {words:,} words")
+    numbers = (points, weights, adapter.noise, adapter.image_mean, np.array([adapter.gamma, adapter.word_share]))
+    if not (all(np.isfinite(part).all() for part in numbers) and adapter.gamma > 0):
+        raise ValueError("it holds NaN, infinity or a gamma that is not above 0")
+
+
 def _dequantised(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """Rows of bytes times the scale of each row."""
-    return tensors[name].astype(np.float32) * tensors[f"{name}_scale"].astype(np.float32)[:, None]
+    with np.errstate(all="ignore"):  # what is no number is refused afterwards
+        return tensors[name].astype(np.float32) * tensors[f"{name}_scale"].astype(np.float32)[:, None]

@@ -277,19 +277,22 @@ def unpack_shown(
     facts = config.get("shown")
     if facts is None:
         return None
-    intercepts, answers = (tensors.get(f"shown_{name}", np.zeros(0)) for name in ("intercepts", "answers"))
-    fits = intercepts.shape == answers.shape == (concepts,) and answers.dtype == np.int64
-    fits = fits and np.isfinite(intercepts).all() and facts.get("source") in ("photos", "classes")
-    by_class = tensors.get("shown_by_class")  # models saved before 2026-11-19 have none
+    intercepts = tensor(tensors, "shown_intercepts", (concepts,), narrow=False).astype(np.float64)
+    answers = tensors.get("shown_answers", np.zeros(0))
+    fits = answers.shape == (concepts,) and answers.dtype == np.int64 and bool((answers >= 0).all())
+    fits = fits and facts.get("source") in ("photos", "classes")
+    # Models saved before 2026-11-19 have none.
+    by_class = optional(tensors, "shown_by_class", (2, classes, concepts), narrow=False)
     if by_class is not None:
         by_class = by_class.astype(np.float64)
-        fits = fits and by_class.shape == (2, classes, concepts) and bool(np.isfinite(by_class).all())
         fits = fits and bool((by_class[1] > 0).all())
-    require(fits, "map from scores to probabilities is damaged", "save it again")
-    error = math.nan if facts.get("error") is None else float(facts["error"])
-    stated = _positive(facts, "stated") if "stated" in facts else STATED
     slope = _positive(facts, "slope")
-    return Shown(intercepts.astype(np.float64), slope, answers, facts["source"], error, stated, by_class)
+    stated = _positive(facts, "stated") if "stated" in facts else STATED
+    largest = max(slope, *(float(np.abs(part).max(initial=0.0)) for part in (intercepts, by_class) if part is not None))
+    fits = fits and stated <= 1.0 and largest <= _LARGEST  # sums of larger ones overflow
+    require(fits, "map from scores to probabilities is damaged", "save it again")
+    error = math.nan if facts.get("error") is None else _share(facts, "error")
+    return Shown(intercepts, slope, answers, facts["source"], error, stated, by_class)
 
 
 def text_or_none(config: Mapping[str, Any], name: str) -> str | None:

@@ -24,7 +24,7 @@ from ccr.io.files import MOST_BYTES, MOST_TENSOR_BYTES, write_bytes, write_text
 from ccr.io.format import CONFIG, TENSORS
 from ccr.io.provenance import signature_sentence
 from ccr.metrics import Fidelity, weights_per_class
-from ccr.utils.texts import visible
+from ccr.utils.texts import visible, without_credentials
 
 #: Largest numbers of concepts per class and of classes that a card lists; the folder holds all of them.
 MOST_CONCEPTS, MOST_CLASSES = 5, 200
@@ -344,7 +344,7 @@ class OnHub:
                 revision=revision,
                 create_pr=create_pr or None,
             )
-            return str(repository)
+            return without_credentials(str(repository))
 
     @classmethod
     def from_pretrained(cls: type[Kind], name_or_path: str | os.PathLike[str], **options: Any) -> Kind:
@@ -382,7 +382,7 @@ def _check_headers(response: Any) -> None:
         value = response.headers.get(name, "").removeprefix("W/").strip('"')
         if ".." in re.split(r"[/\\]", value) or value.startswith(("/", "\\")):
             raise CCRError(
-                f"{endpoint() or 'the hub'} answered with {name}: {visible(value)!r}, which would be written outside "
+                f"{_named_endpoint()} answered with {name}: {visible(value)!r}, which would be written outside "
                 "of the cache, so nothing is fetched: check HF_ENDPOINT"
             )
 
@@ -424,6 +424,10 @@ def endpoint() -> str | None:
     return os.environ.get("HF_ENDPOINT") or None
 
 
+def _named_endpoint() -> str:
+    return without_credentials(endpoint() or "the hub")
+
+
 @contextmanager
 def hub_errors(repo_id: str, *, cached: bool = False) -> Iterator[None]:
     """Around what talks to a hub, or with `cached` takes what was fetched before: whatever goes wrong is said in one
@@ -438,8 +442,8 @@ def hub_errors(repo_id: str, *, cached: bool = False) -> Iterator[None]:
 
 def _reason(repo_id: str, error: Exception, *, cached: bool) -> str:
     kinds = {kind.__name__ for kind in type(error).__mro__}  # the library loads its parts late, its errors too
-    named, where = visible(repo_id), endpoint() or "the hub"
-    text = visible(" ".join(str(error).split())[:300])
+    named, where = visible(repo_id), _named_endpoint()
+    text = visible(without_credentials(" ".join(str(error).split()))[:300])
     if "LocalEntryNotFoundError" in kinds and cached:
         return (
             f"{named} was not fetched to this machine before, or not in this revision: leave --cached "

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from ccr.errors import CCRError, MissingPlaceError, RefusedError, UnreachableError
-from ccr.utils.texts import visible
+from ccr.utils.texts import visible, without_credentials
 
 # Buckets of object stores: pyarrow's file system for each, and its errors as messages for people. Credentials, region
 # and endpoint come from the environment or the cloud's own files, never from a URL: a store or data set from elsewhere
@@ -50,7 +50,7 @@ def filesystem(scheme: str, bucket: str) -> Any:
 
 def words(error: Exception) -> str:
     """Message of an error: one line of at most 240 characters, harmless to print."""
-    return visible(" ".join(str(error).split()))[:240]
+    return visible(without_credentials(" ".join(str(error).split())))[:240]
 
 
 def _amazon(bucket: str) -> Any:

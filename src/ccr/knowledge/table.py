@@ -137,7 +137,7 @@ class Knowledge:
         rows, names = _unique(classes, "class"), _unique(concepts, "concept")
         values = _checked_table(table, (len(rows), len(names)))
         subject, concept = (index.astype(np.int64) for index in np.nonzero(values))
-        _time(at)
+        time_of(at)
         source, by = source.strip(), by.strip()
         _check_plain({"source": source, "author": by})
         texts = list(dict.fromkeys((source or "file", by, at, "")))
@@ -168,7 +168,7 @@ class Knowledge:
         )
         ranks = [SOURCES.index(text if text in SOURCES else "file") for text in texts] or [0]
         rank = np.array(ranks)[columns.source]
-        time = np.array([_time(text, strict=False) for text in texts] or [0.0])[columns.at]
+        time = np.array([time_of(text, strict=False) for text in texts] or [0.0])[columns.at]
         key = columns.subject * max(len(concepts), 1) + columns.concept
         order = np.lexsort((np.arange(len(key)), time, rank, key))
         last = np.ones(len(key), bool)
@@ -209,7 +209,7 @@ class Knowledge:
             if not label and not photo:
                 raise CCRError(f"an answer is about a class or a photo, got neither for the concept {concept!r}")
             _check_plain({"class": label, "concept": concept, "photo": photo, "source": source, "author": by})
-            _time(answer.at)
+            time_of(answer.at)
             named, pool = (photo, photos) if photo else (label, classes)
             subjects.append((bool(photo), pool.setdefault(named, len(pool))))
             # The class of an answer about it is its subject: told twice, the same answers had another digest.
@@ -500,7 +500,7 @@ class Knowledge:
         )
 
 
-def _time(at: str, *, strict: bool = True) -> float:
+def time_of(at: str, *, strict: bool = True) -> float:
     """Seconds since 1970 of a time in ISO 8601, so that times in different zones compare; no time is the earliest."""
     if not at:
         return -np.inf
@@ -661,7 +661,7 @@ def _long_answer(row: Mapping[str, str]) -> Answer:
         if not row.get(name):
             raise CCRError(f"every answer needs a {name}, got an empty cell: fill it in, or delete the line")
         check_name(row[name], f"a {name}'s name")
-    _time(row.get("at", ""))
+    time_of(row.get("at", ""))
     source = row.get("source") or ("person" if row.get("by") else "file")
     facts = {name: row.get(name, "") for name in ("by", "at", "photo")}
     return Answer(row.get("class", ""), row["concept"], _WORDS[value], source, **facts)

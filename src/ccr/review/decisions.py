@@ -7,8 +7,10 @@ changed: the log survives refits, another model of the same list, several writer
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+import re
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,8 +41,11 @@ TRUSTED = ("person", "file", UNSEEN)
 #: A sketch of a concept's embedding: products with so many fixed directions, in units of `STEP`. Embedded again on
 #: another machine a text moves by about 1e-6; taught by other photos it moves by more than `SAME` units.
 SKETCH, STEP, SAME = 16, 1e-4, 10
+_DIGEST = re.compile("(?:[0-9a-fA-F]{4})*")
 #: Between the names of reviewers who agree.
 _JOIN = " and "
+#: State of a log that was not read yet.
+_NEVER: tuple[int, ...] = ()
 _REMEDY = "mend or delete that line; the others stay as they are"
 
 
@@ -135,7 +140,7 @@ class Decisions:
         self._all: dict[str, Decision] = {}
         self._undone: set[str] = set()
         self._stamps: set[tuple[str, str]] = set()
-        self._offset, self._lines, self._file = 0, 0, (0, 0)
+        self._offset, self._lines, self._taken, self._read = 0, 0, hashlib.sha256(), _NEVER
         self._effective: tuple[Decision, ...] | None = None
         self._groups: tuple[tuple[Decision, ...], dict[str, list[Decision]], dict[str, None]] | None = None
         self._lock = threading.RLock()  # a server's threads share one log
@@ -162,20 +167,31 @@ class Decisions:
         return tuple(self._grouped[1])
 
     def refresh(self) -> None:
-        """Read what was added since, by other writers too. A last line that a crash left unfinished does not count."""
-        if self.path is None or not self.path.exists():
+        """Read what was added since, by other writers too; all of it, where lines were changed. A damaged line is said
+        each time, until it is mended. A last line that a crash left unfinished does not count."""
+        if self.path is None:
             return
+        with self._lock:
+            content, read = self._content(self.path)
+            if read == self._read:
+                return
+            if hashlib.sha256(content[: self._offset]).digest() != self._taken.digest():
+                self._forget()
+            self._take(content[self._offset :])
+            self._read = read
+
+    def _content(self, path: Path) -> tuple[bytes, tuple[int, ...]]:
+        """The bytes of the log, none where there is no file, and what changes when they do; no bytes of a log that is
+        as it was."""
         try:
-            with self._lock, open_regular(self.path, MOST_BYTES) as stream:
+            with open_regular(path, MOST_BYTES) as stream:
                 found = os.fstat(stream.fileno())
-                if (found.st_dev, found.st_ino) != self._file or found.st_size < self._offset:
-                    self._forget((found.st_dev, found.st_ino))
-                stream.seek(self._offset)
-                self._take(stream.read())
+                read = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+                return (b"" if read == self._read else stream.read()), read
+        except (FileNotFoundError, NotADirectoryError):
+            return b"", (0,)
         except OSError as error:
-            if isinstance(error, CCRError):
-                raise
-            raise FormatError(f"{self.path} cannot be read ({error.strerror}): check the path") from None
+            raise FormatError(f"{path} cannot be read ({error.strerror}): check the path") from None
 
     def decide(
         self,
@@ -350,21 +366,22 @@ class Decisions:
             said[one.label, one.concept] = one.answer
         return said
 
-    def _forget(self, file: tuple[int, int]) -> None:
+    def _forget(self) -> None:
         self._all, self._undone, self._stamps = {}, set(), set()
-        self._offset, self._lines, self._file = 0, 0, file
+        self._offset, self._lines, self._taken, self._read = 0, 0, hashlib.sha256(), _NEVER
         self._effective = None
 
     def _take(self, added: bytes) -> None:
         """Read whole lines; the rest is the beginning of one that is being written, or that a crash cut off."""
         *whole, _ = added.split(b"\n")
         for line in whole:
+            if line.strip():
+                self._read_line(line, self._lines + 1)
             self._lines += 1
             self._offset += len(line) + 1
-            if line.strip():
-                self._read_line(line)
+            self._taken.update(line + b"\n")
 
-    def _read_line(self, line: bytes) -> None:
+    def _read_line(self, line: bytes, number: int) -> None:
         try:
             fields = json.loads(line)
             if not isinstance(fields, dict):
@@ -372,7 +389,7 @@ class Decisions:
             self._remember(fields)
         except (ValueError, RecursionError) as error:
             reason = str(error) if isinstance(error, CCRError) else "it is no JSON"
-            raise FormatError(f"line {self._lines} of {self.path} is damaged: {visible(reason)}; {_REMEDY}") from None
+            raise FormatError(f"line {number} of {self.path} is damaged: {visible(reason)}; {_REMEDY}") from None
 
     def _remember(self, fields: Mapping[str, Any]) -> None:
         self._effective = None
@@ -391,6 +408,7 @@ class Decisions:
             for line in lines:
                 self._remember(line)
             return
+        self.refresh()  # a damaged log is said before anything is added
         append_lines(self.path, lines)
         self.refresh()
 
@@ -430,10 +448,8 @@ def _checked(fields: Mapping[str, Any]) -> Decision:
         raise CCRError(f"a reason is for the answer no, got {answer!r} because of {reason!r}: leave the reason out")
     if (label is None) != (reason == "never"):
         raise CCRError('only a concept that is struck for every class (None) has the reason "never": use strike')
-    try:
-        bytes.fromhex(texts["digest"])
-    except ValueError:
-        raise CCRError(f"a concept's digest is made of hexadecimal digits, got {texts['digest']!r}") from None
+    if _DIGEST.fullmatch(texts["digest"]) is None:
+        raise CCRError(f"a concept's digest is made of hexadecimal digits, got {texts['digest']!r}")
     bare = {"by": texts["by"].strip(), "concept": texts["concept"].strip()}
     return Decision(label=None if label is None else label.strip(), **cast(Any, {**texts, **bare}))
 
@@ -457,7 +473,9 @@ def _appending(path: Path) -> Iterator[int]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        # Not through a link: a folder from elsewhere would choose which file is written to.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+        handle = os.open(path, flags, 0o666)
         try:
             lock(handle)
             _drop_unfinished(handle)

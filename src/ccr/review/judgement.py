@@ -20,7 +20,7 @@ import numpy as np
 
 from ccr.errors import CCRError, FormatError
 from ccr.explain.terms import plain
-from ccr.io.files import lock, write_text
+from ccr.io.files import lock, read_regular, write_text
 from ccr.metrics import SHOWN, Interval, cohens_kappa
 from ccr.utils.texts import check_name, did_you_mean, visible
 
@@ -36,8 +36,10 @@ RANDOM = "named at random"
 UNNAMED = ""
 #: Bootstrap draws of photos.
 ROUNDS = 4000
+#: Counts of photos that are drawn at once, and photos of a sheet, at most: a file of 30 MB could ask for 32 GB of them.
+DRAWN, MOST_PHOTOS = 1 << 24, 100_000
 #: Errors of reading JSON that has other parts than expected.
-_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Sheet:
     def read(cls, path: str | os.PathLike[str]) -> Sheet:
         """Read a sheet, also one of earlier versions, with one judge and without facts; a malformed one is an error."""
         try:
-            plain = json.loads(Path(path).read_text(encoding="utf-8"))
+            plain = json.loads(read_regular(Path(path)))
             photos = tuple(
                 JudgedPhoto(int(one["row"]), _text(one.get("class")), _text(one.get("path")), tuple(one["verdicts"]))
                 for one in plain["photos"]
@@ -210,7 +212,7 @@ def record(path: str | os.PathLike[str], judge: str, given: Mapping[tuple[int, s
 def read_answers(path: str | os.PathLike[str], sheet: Sheet) -> tuple[str, dict[tuple[int, str], str]]:
     """The judge and the verdicts of a file that the page of `sheet` saved; claims without a verdict are left out."""
     try:
-        plain = json.loads(Path(path).read_text(encoding="utf-8"))
+        plain = json.loads(read_regular(Path(path)))
         digest, judge, rows = plain["sheet"], str(plain.get("judge", "")).strip(), plain["verdicts"]
         if digest != sheet.digest:
             raise CCRError(
@@ -334,12 +336,14 @@ def _table(sheet: Sheet, origin: str, given: Sequence[Sequence[Mapping[str, str]
 def _origin_scores(sheet: Sheet, tables: Sequence[np.ndarray], confidence: float, seed: int) -> tuple[OriginScore, ...]:
     """Scores of every origin from its table of verdicts. A share is a ratio of sums over photos: photos of which an
     origin says nothing, or which nobody has judged, add nothing to either."""
-    m = len(sheet.photos)
-    worth = np.array(list(WORTH.values()))
-    # The same draws of photos for all origins: what is hard to see for all of them cancels in the differences.
-    draws = np.random.default_rng(seed).multinomial(m, np.full(m, 1 / m), size=ROUNDS)
-    with np.errstate(invalid="ignore"):  # 0 / 0 in a draw without any judged claim: left out by nanpercentile
-        means = [(draws @ (table @ worth)) / (draws @ table.sum(axis=1)) for table in tables]
+    m, rng = len(sheet.photos), np.random.default_rng(seed)
+    worth, means = np.array(list(WORTH.values())), np.empty((len(tables), ROUNDS))
+    for start in range(0, ROUNDS, size := max(1, DRAWN // m)):
+        # The same draws of photos for all origins: what is hard to see for all of them cancels in the differences.
+        draws = rng.multinomial(m, np.full(m, 1 / m), size=min(size, ROUNDS - start))
+        with np.errstate(invalid="ignore"):  # 0 / 0 in a draw without any judged claim: left out by nanpercentile
+            for mean, table in zip(means, tables, strict=True):
+                mean[start : start + size] = (draws @ (table @ worth)) / (draws @ table.sum(axis=1))
     ends = [50 * (1 - confidence), 50 * (1 + confidence)]
     scores: list[OriginScore] = []
     for name, table, mean in zip(sheet.origins, tables, means, strict=True):
@@ -379,6 +383,8 @@ def _check(
             f'{path} must name the same origins for each photo under "made_by", got {len(photos)} photos and '
             f"{len(made_by)} lists of origins: restore the file, and change verdicts alone"
         )
+    if len(photos) > MOST_PHOTOS:
+        raise FormatError(f"{path} must have at most {MOST_PHOTOS:,} photos, got {len(photos):,}: draw a smaller sheet")
     for photo, made in zip(photos, made_by, strict=True):
         extra = {claim for claims in made.values() for claim in claims} - set(photo.claims)
         if extra:

@@ -41,11 +41,13 @@ def sign(
 ) -> ConceptModel:
     """The model with a signature; an error that names the claims that are not confirmed, if there are any.
 
-    `known` is a table whose answers by people count, too, by default the model's own knowledge; `at` is now.
+    `known` is a table whose answers by people count, too, by default the model's own knowledge; `at` is now. What
+    others have written into the log by now counts.
     """
     check_name(by, "who signs")
     if not by.strip():
         raise CCRError("a signature needs somebody who signs, got an empty name: give by=")
+    decisions.refresh()
     review = Review(model, decisions, known=known, policy=policy)
     claims = review.claims()
     left = [one for one in claims if one.state != "confirmed"]

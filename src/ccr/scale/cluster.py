@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -100,16 +101,22 @@ def _connect(ray: Any, address: str) -> None:
 def _start(ray: Any, quiet: dict[str, Any]) -> None:
     """A cluster of this machine. Ray's processes listen on every address of it: anyone who reaches one of them without
     having to show a token could run code here, so that a Ray that demands none is not used unless it was told to."""
-    chosen = os.environ.get("RAY_AUTH_MODE")
+    chosen, number = os.environ.get("RAY_AUTH_MODE"), re.match(r"(\d+)\.(\d+)", ray.__version__)
+    if chosen is None and number is not None and tuple(map(int, number.groups())) < (2, 60):
+        _refuse_open(ray)  # before anything listens
     ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
     # Ray 2.60 turns the token on by itself, and says so here. Set beforehand it would reach Ray's processes, but not
     # this one, where Ray has read its settings when it was imported.
     if chosen is None and os.environ.get("RAY_AUTH_MODE") != "token":
         ray.shutdown()
-        raise CCRError(
-            f"Ray {ray.__version__} would let whoever reaches this machine run code on it: install Ray 2.60 or newer, "
-            "or set RAY_AUTH_MODE=disabled where nobody else can reach it"
-        )
+        _refuse_open(ray)
+
+
+def _refuse_open(ray: Any) -> NoReturn:
+    raise CCRError(
+        f"Ray {ray.__version__} would let whoever reaches this machine run code on it: install Ray 2.60 or newer, or "
+        "set RAY_AUTH_MODE=disabled where nobody else can reach it"
+    )
 
 
 def _refuse(address: str, error: Exception) -> NoReturn:

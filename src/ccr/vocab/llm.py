@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import queue
+import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -32,6 +34,8 @@ KINDS = ("parts", "colours", "shapes", "textures", "surroundings")
 KEY_VARIABLES = ("CCR_LLM_KEY", "OPENAI_API_KEY")
 #: Answers longer than this are not read on, and no concept is longer than so many words and characters.
 LONGEST_ANSWER, MOST_WORDS, MOST_CHARACTERS = 1 << 20, 6, 60
+#: Seconds after which an answer that still goes on is given up. Some servers send blanks until a model has answered.
+LONGEST_WAIT = 600.0
 #: Tokens that an answer may have, and characters per token in estimates of cost.
 ANSWER_TOKENS, TOKEN_CHARACTERS = 400, 4
 #: Tokens of a picture in estimates of cost.
@@ -69,13 +73,19 @@ class Endpoint:
     per_minute: float | None = None
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
+        try:
+            parts = urlsplit(self.url)
+        except ValueError:
+            parts = urlsplit("")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise CCRError(
+                f"keys come from the environment ({KEY_VARIABLES[0]}), never from the address, which has no ? and #: "
+                "take them out"
+            )
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CCRError(
                 f"--llm-url is an address such as http://localhost:11434/v1, so is --vlm-url, got {self.url!r}"
             )
-        if parts.username or parts.password:
-            raise CCRError(f"keys come from the environment ({KEY_VARIABLES[0]}), never from the address: take it out")
 
 
 class Estimate(NamedTuple):
@@ -224,10 +234,10 @@ def _kept(path: Path, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any] 
 
 def _answer(endpoint: Endpoint, question: LLMQuestion) -> dict[str, Any]:
     """The parsed answer to one question, asked for as often as the endpoint allows."""
-    pause = endpoint.pause
+    pause, request = endpoint.pause, _request(endpoint, question)
     for attempt in range(1, endpoint.attempts + 1):
         try:
-            return question.parse(_content(_post(endpoint, question)))
+            return question.parse(_content(_post(request, endpoint.timeout)))
         except HTTPError as error:
             if error.code in (400, 401, 403, 404, 405, 422):
                 raise CCRError(_denied(endpoint, error)) from None
@@ -235,14 +245,34 @@ def _answer(endpoint: Endpoint, question: LLMQuestion) -> dict[str, Any]:
         except RefusedAnswer as refused:
             reason, wait = str(refused), pause
         except (URLError, HTTPException, OSError, ValueError) as error:
-            reason, wait = f"could not be reached: {getattr(error, 'reason', error)}", pause
+            reason, wait = f"could not be reached: {str(getattr(error, 'reason', error))[:200]}", pause
         if attempt < endpoint.attempts:
             time.sleep(wait)
             pause *= 2
     raise RefusedAnswer(reason)
 
 
-def _post(endpoint: Endpoint, question: LLMQuestion) -> bytes:
+def _post(request: Request, timeout: float) -> bytes:
+    """What the server answers; an error where it does not come to an end, as one that sends a byte now and then."""
+    outcome: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
+
+    def receive() -> None:
+        try:
+            outcome.put(_received(request, timeout))
+        except Exception as error:  # raised below
+            outcome.put(error)
+
+    threading.Thread(target=receive, daemon=True).start()
+    try:
+        found = outcome.get(timeout=LONGEST_WAIT)
+    except queue.Empty:
+        raise TimeoutError(f"its answer had no end after {LONGEST_WAIT:g} seconds") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _request(endpoint: Endpoint, question: LLMQuestion) -> Request:
     body = {
         "model": endpoint.model,
         "messages": [{"role": "user", "content": question.content}],
@@ -250,12 +280,26 @@ def _post(endpoint: Endpoint, question: LLMQuestion) -> bytes:
         "max_tokens": question.answer_tokens,
     }
     headers = {"Content-Type": "application/json"}
-    key = next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
+    key = _key()
     if key:
         headers["Authorization"] = f"Bearer {key}"
     url = endpoint.url.rstrip("/") + "/chat/completions"
-    request = Request(url, data=json.dumps(body).encode(), headers=headers, method="POST")
-    with build_opener(_NoRedirect).open(request, timeout=endpoint.timeout) as response:
+    return Request(url, data=json.dumps(body).encode(), headers=headers, method="POST")
+
+
+def _key() -> str | None:
+    """The key of the environment, without the line end of a file that it was read from."""
+    for name in KEY_VARIABLES:
+        key = os.environ.get(name, "").strip()
+        if key and not (key.isascii() and key.isprintable()):
+            raise CCRError(f"the environment's {name} must be a key of printable ASCII characters: set it again")
+        if key:
+            return key
+    return None
+
+
+def _received(request: Request, timeout: float) -> bytes:
+    with build_opener(_NoRedirect).open(request, timeout=timeout) as response:
         data: bytes = response.read(LONGEST_ANSWER + 1)
     if len(data) > LONGEST_ANSWER:
         raise RefusedAnswer(f"answered with more than {LONGEST_ANSWER} bytes")

@@ -126,7 +126,7 @@ class Guard:
             return
         guarded = _with_headers(send, self.access.policy)
         if self.access.asks and self.access.token and scope["type"] == "http" and _path(scope) == SIGN_IN:
-            await self._sign_in(scope, receive, guarded)
+            await self._answer_in_time(self._sign_in, scope, receive, guarded)
             return
         refusal = refuse(scope, self.access)
         if refusal is not None:
@@ -134,7 +134,7 @@ class Guard:
         elif scope["type"] == "websocket":
             await self.app(scope, receive, send)
         else:
-            await self._answer_in_time(scope, receive, guarded)
+            await self._answer_in_time(self.app, scope, receive, guarded)
 
     async def _sign_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the form of the page that asks for the token. A page of anywhere may post it: it must know the token,
@@ -152,12 +152,12 @@ class Guard:
         else:
             await asking_page(scope.get("root_path", ""), wrong=shown is not None)(scope, receive, send)
 
-    async def _answer_in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_in_time(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         body = _Body(scope, receive, send, self)
         try:
             with anyio.move_on_after(self.limits.seconds) as timer, suppress(_Refused):
                 body.timer = timer
-                await self.app(scope, body.receive, body.send)
+                await app(scope, body.receive, body.send)
             if not body.answered:
                 await body.refusal()(scope, receive, send)
         except asyncio.CancelledError:  # the server was told to stop, and waited for as long as it does

@@ -96,7 +96,7 @@ class DecodingGate:
     def __init__(self, budget: int = 1 << 30, *, at_once: int = 4, waiting: int = 24, patience: float = 25.0) -> None:
         self.budget, self.waiting, self.patience = budget, waiting, patience
         self._slots, self._slots_taken = at_once, 0
-        self._taken = self._waiting = 0
+        self._taken = self._waiting = self._dismissed = 0
         self._changed = threading.Condition()
 
     @contextmanager
@@ -124,6 +124,12 @@ class DecodingGate:
                 self._taken -= cost
                 self._changed.notify_all()
 
+    def dismiss(self) -> None:
+        """Let whoever waits now be `Busy` at once: a server that ends must not wait for their patience."""
+        with self._changed:
+            self._dismissed += 1
+            self._changed.notify_all()
+
     @contextmanager
     def _slot(self) -> Iterator[None]:
         with self._changed:
@@ -141,8 +147,12 @@ class DecodingGate:
     def _wait(self, is_free: Callable[[], bool]) -> None:
         """Wait until it is free, with the lock held; an error after the last moment."""
         self._waiting += 1
+        before = self._dismissed
         try:
-            if not self._changed.wait_for(is_free, timeout=self.patience):
+            self._changed.wait_for(lambda: is_free() or self._dismissed > before, timeout=self.patience)
+            if self._dismissed > before:
+                raise Busy("the server is stopping: try again once it is back")
+            if not is_free():
                 raise Busy(f"there was no room to decode a photo for {self.patience:g} seconds: try again in a moment")
         finally:
             self._waiting -= 1

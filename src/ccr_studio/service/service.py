@@ -159,6 +159,7 @@ class Service:
     def close(self) -> None:
         """Let the threads end; what they have not begun is not done."""
         self.batcher.close()
+        DECODING.dismiss()
         for pool in (self._decoders, self._predictor, self._admitting):
             pool.shutdown(wait=False, cancel_futures=True)
 

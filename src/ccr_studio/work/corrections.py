@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ccr.errors import CCRError, FormatError
-from ccr.io.files import open_regular
+from ccr.io.files import read_regular
 from ccr.knowledge import Answer, Knowledge
 from ccr.review.decisions import append_lines
 from ccr.utils.texts import check_name, csv_text, timestamp
@@ -51,12 +55,14 @@ class Corrections:
     Parameters
     ----------
     path : the file, made by the first statement.
+    paths : of the store's photos by row, as its statements name them: what was said of a photo that has another row now
+        is about that row, and about none where it is gone.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, paths: Sequence[Any] | np.ndarray = ()) -> None:
+        self.path, self._paths = path, paths
         self._lock = threading.Lock()
-        self._read = (0, 0)
+        self._read = (0, 0, 0)
         self._all: dict[tuple[int, Kind, str], Correction] = {}
         self.refresh()
 
@@ -67,18 +73,20 @@ class Corrections:
         except OSError:
             return False
         with self._lock:
-            now = (status.st_ino, status.st_size)
+            now = (status.st_ino, status.st_size, status.st_mtime_ns)
             if now == self._read:
                 return False
-            with open_regular(self.path) as stream:
-                content = stream.read()
+            try:
+                content = read_regular(self.path)
+            except OSError as error:
+                raise FormatError(f"{self.path} cannot be read ({error.strerror}): move it away") from None
             found: dict[tuple[int, Kind, str], Correction] = {}
             whole, _, _ = content.rpartition(b"\n")  # what follows is being written, or was cut off by a crash
             for number, line in enumerate(whole.split(b"\n"), start=1):
                 if line.strip():
-                    one = _correction(line, f"line {number} of {self.path}")
+                    one = self._placed(_correction(line, f"line {number} of {self.path}"))
                     found.pop(one.key, None)
-                    if one.answer:
+                    if one.answer and one.row >= 0:
                         found[one.key] = one
             self._all, self._read = found, now
             return True
@@ -86,9 +94,23 @@ class Corrections:
     def add(self, row: int, photo: str, kind: Kind, answer: str, *, concept: str = "", by: str = "") -> Correction:
         """Log a statement; it is on disk when this returns."""
         made = _checked(Correction(row, photo, kind, answer, concept, by.strip(), timestamp()))
+        self.refresh()  # a damaged log is said before anything is added
         append_lines(self.path, [asdict(made)])
         self.refresh()
         return made
+
+    def _placed(self, one: Correction) -> Correction:
+        """The statement about the row that its photo has now, -1 where no row has it, or several have."""
+        if not len(self._paths) or (one.row < len(self._paths) and photo_name(self._paths, one.row) == one.photo):
+            return one
+        return replace(one, row=self._rows.get(one.photo, -1))
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        """Rows by the photo's name, of those that differ."""
+        names = [photo_name(self._paths, row) for row in range(len(self._paths))]
+        counts = Counter(names)
+        return {name: row for row, name in enumerate(names) if counts[name] == 1}
 
     def all(self) -> list[Correction]:
         """Corrections in force, sorted by photo."""
@@ -126,6 +148,11 @@ class Corrections:
         return csv_text(COLUMNS, ([getattr(one, column) for column in COLUMNS] for one in self.all()))
 
 
+def photo_name(paths: Sequence[Any] | np.ndarray, row: int) -> str:
+    """The name by which statements know a photo: its path in the store, or its row where it has none."""
+    return str(row if paths[row] is None else paths[row])
+
+
 def _correction(line: bytes, place: str) -> Correction:
     try:
         fields = json.loads(line)
@@ -143,7 +170,7 @@ def _checked(one: Correction) -> Correction:
         if not isinstance(text, str):
             raise CCRError(f"the {name} of a statement about a photo must be a text, got {text!r}")
         check_name(text, f"the {name} of a statement about a photo")
-    if not isinstance(one.row, int) or one.row < 0:
+    if type(one.row) is not int or one.row < 0:
         raise CCRError(f"the row of a photo must be a number from 0 on, got {one.row!r}")
     allowed = {"concept": ("yes", "no", ""), "leave out": ("yes", "")}
     if one.kind not in ("concept", "label", "leave out") or one.answer not in allowed.get(one.kind, (one.answer,)):

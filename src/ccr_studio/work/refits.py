@@ -449,7 +449,7 @@ class Folds:
         with self._lock:
             if self._found is not None and self._found[0] == key:
                 return self._found[1]
-            kept = self._read(key, rows)
+            kept = self._read(key, rows, len(seen.classes))
             if kept is not None:
                 self._found = (key, kept)
                 return kept
@@ -487,12 +487,14 @@ class Folds:
     def _file(self, key: str) -> Path:
         return self._folder / f"{key}.npy"
 
-    def _read(self, key: str, rows: np.ndarray) -> Held | None:
+    def _read(self, key: str, rows: np.ndarray, classes: int) -> Held | None:
         try:
             found = np.array(map_array(self._file(key), "be out-of-fold predictions", "delete it"))
         except FormatError:
             return None
-        if found.shape != (2, len(rows)) or not np.isfinite(found).all():
+        if found.shape != (2, len(rows)) or found.dtype.kind != "f":
+            return None
+        if not ((found >= 0).all() and (found[0] < classes).all() and (found[1] <= 1).all()):  # also NaN
             return None
         return Held(rows, found[0].astype(np.int32), found[1].astype(np.float32))
 

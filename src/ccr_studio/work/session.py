@@ -232,6 +232,14 @@ class StudioSession:
             return cls(folder, steps, position, following, int(content["looks"]), list(map(str, content["looked"])))
 
 
+def check_links(folder: Path) -> None:
+    """An error for links in a session that is to be written: one from elsewhere would choose what is written over."""
+    for place in (folder, folder / "steps"):
+        for entry in place.iterdir() if place.is_dir() else ():
+            if entry.is_symlink():
+                raise FormatError(f"{entry} is a link, and a session is written where it lies: {REMEDY}")
+
+
 def with_entry(model: ConceptModel, before: ConceptModel, entry: Mapping[str, Any]) -> ConceptModel:
     """The model with its edits those of the one before and this one more."""
     return replace(model, provenance=replace(model.provenance, edits=(*before.provenance.edits, dict(entry))))

@@ -9,10 +9,11 @@ import shutil
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from ccr_studio.photos import Photos, Thumbnails
 from ccr_studio.seen import PlacedPhotos, SeenModel
 from ccr_studio.work import edits
 from ccr_studio.work.corrections import LOG as CORRECTIONS
-from ccr_studio.work.corrections import Corrections, Kind
+from ccr_studio.work.corrections import Corrections, Kind, photo_name
 from ccr_studio.work.refits import Folds, Job, RefitKind, Refits
 from ccr_studio.work.session import HONEST, SESSION, Step, StudioSession, StudioState, with_entry
 
@@ -100,7 +101,7 @@ class Workbench:
         self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
         self.photos = Photos(store)
         self.session, self.state = StudioSession.open(folder, base, fitted_here=fitted_here, read_only=read_only)
-        self.corrections = Corrections(folder / CORRECTIONS)
+        self.corrections = Corrections(folder / CORRECTIONS, store.paths)
         self._uncorrected, self.revision = self.photos, 0
         self.photos = self.photos.corrected(self.corrections.labels, self.corrections.left_out)
         self._placed = PlacedPhotos(self.photos)
@@ -120,7 +121,7 @@ class Workbench:
         self.refits = Refits(self.photos, folder / "refit")
         self.folds = Folds(folder / "folds", compute=not read_only)
         self._held: tuple[SeenModel, SeenModel] | None = None
-        self.lock: IO[bytes] | None = None  # held while this studio may write the session
+        self.lock: ExitStack | None = None  # held while this studio may write the session
 
     def start(self) -> None:
         """Load in the background what will be needed soon."""
@@ -168,8 +169,8 @@ class Workbench:
             seen.number(answer)
         if kind == "concept":
             concept = seen.model.names[seen.model.row(concept)]
-        path = self.photos.store.paths[row]
-        self.corrections.add(row, str(row if path is None else path), kind, answer, concept=concept, by=by)
+        name = photo_name(self.photos.store.paths, row)
+        self.corrections.add(row, name, kind, answer, concept=concept, by=by)
         self._correct()
         return self.now()
 
