@@ -20,7 +20,7 @@ test: $(INSTALLED)
 # The kernels of numba alone, which take over where the faster ones cannot work; and how kernels are chosen and kept.
 test-plain: $(INSTALLED)
 	CCR_KERNELS=plain $(BIN)/python -m pytest tests/kernels/test_kernels.py tests/kernels/test_screening.py \
-		tests/refine/test_sparse_engine.py tests/io/test_saved_models.py
+		tests/refine/test_sparse_engine.py tests/io/test_saved_models.py tests/coding/test_thresholds.py
 	$(BIN)/python -m pytest -m tiers tests/kernels
 
 # Every command and program that the README, the site and the tutorials show, from top to bottom.

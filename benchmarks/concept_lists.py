@@ -78,8 +78,13 @@ class World(NamedTuple):
     photos: str | None = None
 
 
-#: Judged when no rule had been made on them; today's rules were made on all twenty.
-HELD_OUT = ("sea animals", "furniture", "clothes", "trees")
+#: Judged when no rule had been made on them, the last ten by judges who had made none; today's rules were made on all.
+GROUPS = {
+    **dict.fromkeys(("sea animals", "furniture", "clothes", "trees"), "the next four"),
+    **dict.fromkeys(("vegetables", "reptiles and amphibians", "boats", "office supplies"), "the next six"),
+    **dict.fromkeys(("jewellery", "farm animals"), "the next six"),
+    **dict.fromkeys(("electronics", "fish", "street furniture", "shoes"), "the last four"),
+}
 WORLDS = {
     "waste": World(("cardboard", "glass", "metal", "paper", "plastic", "trash")),
     "steel defects": World(("crazing", "inclusion", "patches", "pitted surface", "rolled-in scale", "scratches")),
@@ -153,9 +158,6 @@ WORLDS = {
     "furniture": World(("chair", "table", "sofa", "bed", "desk", "wardrobe", "bookcase", "stool")),
     "clothes": World(("shirt", "dress", "coat", "skirt", "jeans", "hat", "sock", "glove")),
     "trees": World(("oak", "pine", "birch", "maple", "palm", "willow", "cypress", "beech")),
-}
-#: Named before any of their concepts was seen, for a judge who made none of the rules (`--statements`).
-FOR_A_JUDGE = {
     "vegetables": World(
         (
             *("carrot", "broccoli", "cauliflower", "cucumber", "eggplant", "pumpkin", "radish", "asparagus"),
@@ -171,6 +173,30 @@ FOR_A_JUDGE = {
     ),
     "jewellery": World(("necklace", "bracelet", "ring", "brooch", "earring", "tiara", "pendant")),
     "farm animals": World(("cow", "sheep", "pig", "goat", "horse", "donkey", "hen", "turkey")),
+    "electronics": World(
+        ("laptop", "keyboard", "mouse", "monitor", "printer", "smartphone", "headphones", "tablet"),
+    ),
+    "fish": World(("salmon", "trout", "carp", "pike", "eel", "goldfish", "tuna", "perch")),
+    "street furniture": World(
+        (
+            *("bench", "fire hydrant", "mailbox", "street light", "parking meter", "trash can", "bus stop"),
+            "phone booth",
+        )
+    ),
+    "shoes": World(("sneaker", "boot", "sandal", "slipper", "loafer", "moccasin", "clog", "high heel")),
+}
+#: Named before the last rules were made, and before any of their concepts was seen, for a judge who made none of them.
+FOR_A_JUDGE = {
+    "aircraft": World(
+        ("airliner", "biplane", "helicopter", "glider", "seaplane", "airship", "hot-air balloon", "fighter jet"),
+    ),
+    "baked goods": World(("croissant", "bagel", "baguette", "muffin", "doughnut", "cookie", "scone", "brioche")),
+    "garden things": World(
+        ("wheelbarrow", "lawn mower", "watering can", "rake", "shovel", "garden hose", "flowerpot", "hedge trimmer"),
+    ),
+    "primates": World(
+        ("gorilla", "chimpanzee", "orangutan", "gibbon", "baboon", "lemur", "macaque", "marmoset"),
+    ),
 }
 
 
@@ -392,7 +418,7 @@ def _read_worlds(shared: Path, fruits: Path | None, encoder: Encoder, wordnet: W
             plausible: list[str | None] = [verdicts.get((name, item.concept, "")) for item in items]
             true: list[str | None] = [verdicts.get((name, *pair)) for pair in _said(items)]
             print(_scored(name, kind, plausible, true), flush=True)
-            total = every.setdefault(("the last four" if name in HELD_OUT else "the first sixteen", kind), ([], []))
+            total = every.setdefault((GROUPS.get(name, "the first sixteen"), kind), ([], []))
             total[0].extend(plausible)
             total[1].extend(true)
         shown += _shown(name, world, kinds, verdicts) if lists else []

@@ -14,7 +14,8 @@ answers makes the claim, spread over its scores. They are pooled: a concept has 
 that most is known of what is claimed most; `--even` gives each concept the same number. Truth: of the five largest
 positive contributions to the predicted class, the share that the annotator marked in that photo; `stated` are those
 with a probability of at least 0.6. ECE: of the probabilities of these claims. Means over seeds, with their standard
-deviations. `--planted` does the same on data in which what each image shows is known exactly, with concepts that most
+deviations. The first row has one threshold for all concepts; without answers, thresholds are those of the table of
+classes. `--planted` does the same on data in which what each image shows is known exactly, with concepts that most
 members of a class show and others that few do.
 """
 
@@ -89,6 +90,7 @@ def main() -> None:
     print("|--:" * (2 + len(TITLES)) + "|")
     known = [_table(world) for world in worlds]
     first = [_fitted(world, one, 0.0, seed) for seed, (world, one) in enumerate(zip(worlds, known, strict=True))]
+    _print("| 0 | one threshold |", [_row(*pair, given.stated) for pair in zip(worlds, first, strict=True)])
     for count in map(int, given.answers.split(",")):
         told = [
             one.merge(Knowledge.of(_answers(world, fitted, count, even=given.even))) if count else one

@@ -260,6 +260,11 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
     def row(self, concept: str) -> int:
         """Row number of the concept among `concepts`."""
         if concept not in self.names and concept in self.provenance.left_out:
+            if self.provenance.knowledge is not None and concept in self.provenance.knowledge.unseen:
+                raise CCRError(
+                    f"{concept!r} was left out because the encoder does not see it, as answers about photos say: "
+                    "delete its rows with the source unseen from the table of knowledge, and fit again"
+                )
             raise CCRError(
                 f"{concept!r} was left out when the model was fitted, because no class has a weight for it: fit with "
                 "more weights_per_class, or add it with edit().add"

@@ -19,7 +19,8 @@ from ccr.cli.common_photo import MOST_LINES, draw_photo
 from ccr.cli.knowledge_photos import MOST_FAILURES, Session, _ask_model
 from ccr.errors import CCRError
 from ccr.knowledge import Answer
-from ccr.review.questions import EACH, FIRST
+from ccr.review.decisions import Decisions
+from ccr.review.questions import EACH, FIRST, Review
 from ccr.vocab import llm
 from tests.cli.conftest import Terminal, run
 from tests.vocab.test_llm import Server, completion
@@ -151,6 +152,43 @@ def test_answers_against_the_order_name_the_concept(given: list[object]) -> None
     assert f"The encoder does not see {ladder.concept}" in words
 
 
+def test_a_concept_that_the_encoder_does_not_see_leaves_with_that_reason(
+    given: list[object], workspace: Path, tmp_path: Path
+) -> None:
+    """Struck for every class, over a person's yes; the next fit leaves it out, and every command says why."""
+    session, file = session_of(given), Path(str(given[-1]))
+    ladder = next(one for one in session.ladders if one.concept.isalpha())
+    order, name = np.argsort(-ladder.scores), ladder.concept
+    rows = {int(order[0]): "no", int(order[1]): "no", int(order[-1]): "yes", int(order[-2]): "yes"}
+    told = [Answer("", name, word, "person", photo=session.paths[row]) for row, word in rows.items()]
+    Knowledge.of([*told, Answer(session.classes[0], name, "yes", "person", "Ben")]).write(file)
+    assert not json.loads(said(given, "q\n", "--json").stdout)["struck"]
+    found = json.loads(said(given, "q\n", "--strike", "--by", "Ada", "--json").stdout)
+    assert found["contradicted"] == found["struck"] == [name]
+    known = table(given)
+    for label in session.classes:
+        answer = known.find(label, name)
+        assert (answer.answer, answer.source, answer.by) == ("no", "unseen", "Ada")
+    # Nothing is asked about it again, and nothing is struck twice.
+    assert name not in [one.concept for one in session_of(given).ladders]
+    assert json.loads(said(given, "q\n", "--strike", "--json").stdout)["struck"] == []
+    for shown in (
+        run("knowledge", "show", file),
+        run("knowledge", "check", file, "--store", workspace / "store", "--concepts", workspace / "concepts.txt"),
+    ):
+        words = " ".join(shown.stdout.split())
+        assert "the encoder does not see" in words
+        assert f"{name} (Ada, " in words
+    fitted = ["--concepts", workspace / "concepts.txt", "--length", 4, "--knowledge", file, "--epochs", 2]
+    done = run("fit", workspace / "store", *fitted, "--out", tmp_path / "again")
+    assert f"left out, because the encoder does not see them: {name}" in " ".join(done.stderr.split())
+    again = ConceptModel.load(tmp_path / "again")
+    assert name not in again.names
+    with pytest.raises(CCRError, match="the encoder does not see it"):
+        again.row(name)
+    assert Review(again, Decisions()).question(session.classes[0], name).state == "rejected"
+
+
 def test_keys_of_a_terminal_need_no_enter_and_the_photo_is_drawn(given: list[object]) -> None:
     # An arrow means nothing, although its last letter would; keys may be typed ahead.
     seen = typed([*given, "--by", "Ada"], ["y", "\x1b[Bnu", "q"])
@@ -197,6 +235,7 @@ def test_the_upper_pixel_is_drawn_before_the_lower() -> None:
         ["--vlm-rate", "3"],
         ["--vlm-price", "1,2"],
         ["--dry-run"],
+        ["--strike", "--page", "a.html"],
         ["--vlm-url", "http://127.0.0.1:9/v1"],
         ["--read", "b.csv", "--by", "Ada"],
         ["--answers", "0"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 
 import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge, TopK
+from ccr.cli.common_photo import show_knowledge
 from ccr.errors import CCRError
 from ccr.explain.terms import NO_REASON, Contribution, sum_rows
 from ccr.inputs import Embeddings
 from ccr.knowledge import Answer
 from ccr.knowledge.grounding import UNKNOWN_SHARE, Groups, evidence, ground
+from ccr.photos.run import predict_rows, write_table
 from ccr.refine.data import Labelled, split
 from ccr.refine.likely import PhotoAnswers, answered_pairs, class_probabilities
 from ccr.refine.region import Bound, GroundedBound
@@ -74,7 +77,9 @@ def test_nothing_less_likely_than_asked_is_shown_or_added(world: World, fitted: 
         assert again == explained.contributions
 
 
-def test_a_photo_that_shows_nothing_says_so_and_is_counted(world: World, fitted: Any) -> None:
+def test_a_photo_that_shows_nothing_says_so_and_is_counted(
+    world: World, fitted: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = fitted.model_
     drawn = np.random.default_rng(0).standard_normal((500, model.dimension)).astype(np.float32)
     nothing = next(x for x in drawn if not model.encode(x[None]).nnz)
@@ -87,6 +92,8 @@ def test_a_photo_that_shows_nothing_says_so_and_is_counted(world: World, fitted:
     by_hand = np.mean([not model.explain(x).contributions for x in X])
     assert found.without_reason == pytest.approx(by_hand)
     assert found.to_dict()["without_reason"] == found.without_reason
+    show_knowledge({"CCR": found})
+    assert f"{found.without_reason:.1%} of the images show none" in " ".join(capsys.readouterr().out.split())
 
 
 def test_every_form_of_the_model_says_the_same_probability(world: World, fitted: Any, tmp_path: Path) -> None:
@@ -110,6 +117,23 @@ def test_every_form_of_the_model_says_the_same_probability(world: World, fitted:
         expected = model.shown.probabilities(codes[row, column], column, winners[row])
         assert shown[row, column] == pytest.approx(expected, abs=1e-5)
     assert (shown[codes == 0] == 0).all()
+
+
+def test_tables_of_predictions_say_the_probability(world: World, fitted: Any, tmp_path: Path) -> None:
+    model, rows = fitted.model_, world.measured_X[:20].astype(np.float32)
+    made = predict_rows(model, rows, [f"{row}.png" for row in range(20)], explain=3)
+    said = 0
+    for item, x in zip(made, rows, strict=True):
+        terms = model.explain(x).contributions[:3]
+        assert [(one.concept, one.stated) for one in item.concepts] == [(term.concept, term.stated) for term in terms]
+        assert [one.shown for one in item.concepts] == pytest.approx([term.shown for term in terms], abs=1e-6)
+        said += len(terms)
+    assert said > 20
+    with (tmp_path / "table.csv").open("wb") as stream:
+        write_table(stream, ".csv", made, explained=3, classes=model.classes)
+    with (tmp_path / "table.csv").open(encoding="utf-8", newline="") as file:
+        first = next(csv.DictReader(file))
+    assert float(first["shown_1"]) == pytest.approx(made[0].concepts[0].shown)
 
 
 def test_edits_keep_the_map_in_step_with_the_concepts(world: World, fitted: Any) -> None:

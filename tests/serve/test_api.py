@@ -7,9 +7,11 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+from ccr import ConceptClassifier, Concepts, HardThreshold, Knowledge
+from ccr.knowledge import Answer
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import access_for
-from ccr_studio.service.limits import NotReady
+from ccr_studio.service.limits import NotReady, RequestLimits
 from ccr_studio.service.service import Served, Service
 from tests.data.helpers import PixelEncoder, bomb_png, encoded
 from tests.serve.conftest import ADDRESS, COLOURS, coloured, photo
@@ -66,6 +68,34 @@ def test_embeddings_are_predicted_and_explained_as_by_the_library(client: TestCl
     assert (explained["counterfactual"] is None) == (change is None)
     if change is not None:
         assert explained["counterfactual"] == pytest.approx(change.to_dict())
+
+
+def test_thresholds_by_concept_and_probabilities_are_those_of_the_library(limits: RequestLimits) -> None:
+    """Of a model with answers about photos: a threshold for each concept, and how likely an image shows it."""
+    X = rows_of(list(COLOURS), range(30))
+    concepts = Concepts([f"shade {row}" for row in range(12)], X[::8][:12])
+    scores = X @ concepts.embeddings.T
+    told = [
+        Answer("", name, "yes" if score > np.quantile(scores[:, column], 0.8) else "no", "person", photo=str(row))
+        for column, name in enumerate(concepts.names)
+        for row, score in list(enumerate(scores[:, column].tolist()))[column::9]
+    ]
+    options = {"knowledge": Knowledge.of(told), "min_probability": 0.3, "max_iter": 12, "random_state": 0}
+    y = np.repeat(list(COLOURS), 30)
+    model = ConceptClassifier(concepts, coder=HardThreshold(length=4), **options).fit(X, y).model_
+    assert len(np.unique(model.rule.bounds)) > 1
+    service = Service(lambda: Served("told", model, PixelEncoder()), limits=limits)
+    rows, said = rows_of(list(COLOURS), range(200, 202)), 0
+    with TestClient(create_app(service, access=access_for("127.0.0.1", None)), base_url=ADDRESS) as client:
+        for row in rows:
+            answer = client.post("/v1/explain/embedding", json={"embedding": row.tolist(), "top": 9}).json()
+            terms = model.explain(row).contributions
+            assert [(one["concept"], one["stated"]) for one in answer["contributions"]] == [
+                (term.concept, term.stated) for term in terms
+            ]
+            assert [one["shown"] for one in answer["contributions"]] == pytest.approx([one.shown for one in terms])
+            said += len(terms)
+    assert said
 
 
 def test_a_photo_is_embedded_and_explained(client: TestClient, served: Served) -> None:

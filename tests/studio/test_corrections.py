@@ -54,6 +54,19 @@ def test_an_answer_about_a_photo_is_kept_taken_back_and_learned_from(client: Tes
     assert (answer.answer, answer.source, answer.by) == ("no", "person", "ann")
 
 
+def test_answers_about_photos_reach_the_map_of_the_next_fit(client: TestClient, bench: Workbench) -> None:
+    rows = [int(row) for row in bench.photos.of_split("train")[:8]]
+    concept = bench.now().model.names[0]
+    for number, row in enumerate(rows):
+        say(client, row, "concept", "yes" if number % 2 else "no", concept=concept)
+    client.post("/api/refit", json={"kind": "full"})
+    finish(bench)
+    model = bench.now().model
+    assert model.shown is not None
+    assert model.shown.source == "photos"
+    assert model.shown.answers[model.row(concept)] == len(rows)
+
+
 def test_a_corrected_label_counts_at_once_and_in_the_next_fit(client: TestClient, bench: Workbench) -> None:
     row = of_split(bench, "train")
     before = client.get(f"/api/photos/{row}").json()

@@ -350,6 +350,9 @@ def note_coverage(knowledge: Knowledge, classes: Sequence[str], concepts: Sequen
         f"knowledge: {yes} yes and {no} no of {every} pairs of {len(classes)} classes and {len(concepts)} concepts",
         silent=silent,
     )
+    unseen = [name for name in concepts if name in knowledge.unseen]
+    if unseen:
+        note(f"left out, because the encoder does not see them: {listed(unseen, 5)}", silent=silent)
     apart = knowledge.unmatched(classes, concepts)
     for what, names in (
         ("classes that the table does not have", apart.missing_classes),

@@ -24,7 +24,7 @@ from ccr.cli.common_data import (
 )
 from ccr.cli.common_photo import plain_table, show_estimate
 from ccr.errors import CCRError
-from ccr.utils.texts import did_you_mean
+from ccr.utils.texts import did_you_mean, visible
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
@@ -157,6 +157,8 @@ def show(
     console.print(plain_table(title, ("class", "yes", "no"), [row for row in rows if any(row[1:])], texts=(0, 1, 2)))
     if part.photos:
         note(f"and answers about {len(part.photos)} photos: --json lists them")
+    for line in _unseen_lines(part):
+        console.print(f"never a reason, because the encoder does not see it: {escape(visible(line))}", highlight=False)
 
 
 def merge(
@@ -223,6 +225,12 @@ def check(
         _show_transfer(moved)
 
 
+def _unseen_lines(known: Knowledge) -> list[str]:
+    """Concepts that were struck because the encoder does not see them, with who struck them and when."""
+    struck = known.unseen.items()
+    return [f"{name} ({', '.join(part for part in (one.by, one.at) if part) or one.source})" for name, one in struck]
+
+
 def _listed(part: Knowledge, row: int, value: int) -> str:
     """The concepts for which a class has this answer, after their number; empty if there are none."""
     names = [part.concepts[at] for at in (part.table[row] == value).nonzero()[0]]
@@ -253,8 +261,9 @@ def _problems(known: Knowledge, classes: list[str], concepts: list[str]) -> dict
             name for name, column in zip(concepts, yes.T, strict=True) if column.all()
         ],
         "concepts that are yes for no class, which nothing grounds": [
-            name for name, column in zip(concepts, yes.T, strict=True) if not column.any()
+            name for name, column in zip(concepts, yes.T, strict=True) if not column.any() and name not in known.unseen
         ],
+        "concepts that a fit leaves out, because the encoder does not see them": _unseen_lines(known),
         "answers that overrule their opposite": [
             f"{kept.photo or kept.label}, {kept.concept}: {kept.answer}, not {lost.answer} ({lost.source} {lost.by})"
             for kept, lost in known.conflicts

@@ -60,6 +60,10 @@ def ask_photos(
     vlm_price: Annotated[
         str | None, typer.Option(help="Prices per million tokens, in and out, such as 0.15,0.60, for --dry-run.")
     ] = None,
+    strike: Annotated[
+        bool,
+        typer.Option("--strike", help="At the end, forbid all classes the concepts that the encoder does not see."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what asking would cost, without asking.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -67,8 +71,9 @@ def ask_photos(
 
     True of the class is not yet true of the photo. Of each concept, the first questions go round the classes for which
     the model claims it; the next ones bisect the score below which it stops being shown, with --answers answers in all.
-    Answers that do not follow the score mark a concept that the encoder does not see: it is named at the end, and
-    should leave the list. A fit with the answers makes other claims: ask again after it, with more --answers.
+    Answers that do not follow the score mark a concept that the encoder does not see: it is named at the end, and with
+    --strike the table says so, for every class, so that the next fit leaves it out. A fit with the answers makes other
+    claims: ask again after it, with more --answers.
 
     Without further options you answer in the terminal, where the photo is drawn: keys y yes, n no, u unclear, b back,
     s skip this concept, q stop. Every answer is written at once, and the same command goes on where it stopped.
@@ -84,6 +89,8 @@ def ask_photos(
     from ccr.model import ConceptModel
 
     endpoint = _checked(page, read, by, vlm_url, vlm_model, vlm_rate, vlm_price, dry_run=dry_run)
+    if strike and (page is not None or dry_run):
+        raise typer.BadParameter("--strike is for answers that are there: leave it out with --page and --dry-run")
     _check_files(knowledge, page, read)
     opened, loaded = EmbeddingStore.open(store), ConceptModel.load(model)
     known = Knowledge.read(knowledge) if as_place(knowledge).exists() else Knowledge.of([])
@@ -106,7 +113,9 @@ def ask_photos(
         failed = _ask_model(session, endpoint, silent=as_json)
     else:
         ask_person(session, login_name() if by is None else by, errors if as_json else console)
-    _show_result(session, failed, as_json=as_json)
+    unseen = session.contradicted()
+    struck = session.strike((by or login_name()) if endpoint is None else endpoint.model) if strike else []
+    _show_result(session, failed, unseen, struck, as_json=as_json)
 
 
 def _checked(
@@ -291,14 +300,18 @@ def _problem(answer: Answer, splits: Mapping[str, Any], model: ConceptModel) -> 
     return ""
 
 
-def _show_result(session: Session, failed: dict[str, str], *, as_json: bool) -> None:
+def _show_result(
+    session: Session, failed: dict[str, str], unseen: list[str], struck: list[str], *, as_json: bool
+) -> None:
     """Print what was answered, what is left, and which concepts the encoder does not see."""
     values = [value for ladder in session.ladders for value in ladder.asked.values() if value is not None]
     counts = {"yes": values.count(1), "no": values.count(-1), "unknown": values.count(0)}
-    unseen, left = session.contradicted(), session.left
+    left = session.left
     if as_json:
         facts = {"concepts": len(session.ladders), "answers": len(values), "new": session.new, **counts, "left": left}
-        print_json({"knowledge": str(session.file), **facts, "contradicted": unseen, "failed": failed})
+        print_json(
+            {"knowledge": str(session.file), **facts, "contradicted": unseen, "struck": struck, "failed": failed}
+        )
         return
     for photo, reason in list(failed.items())[:5]:
         note(f"note: the model failed for the photo {photo!r}: it {reason}; run the same command again")
@@ -312,7 +325,12 @@ def _show_result(session: Session, failed: dict[str, str], *, as_json: bool) -> 
         names = ", ".join(map(visible, unseen))
         console.print(
             f"The encoder does not see {escape(names)}: at least two yes and two no, and the scores order them no "
-            "better than chance. Take such concepts off the list, or reword them, and fit again.",
+            "better than chance. "
+            + (
+                f"The table now says so: the next fit leaves {'it' if len(struck) == 1 else 'them'} out."
+                if struck
+                else "Reword such concepts, or give --strike, with which the next fit leaves them out."
+            ),
         )
 
 
@@ -345,9 +363,17 @@ class Session:
     """The questions about a store's photos, and the answers so far, each kept in the table of knowledge at once."""
 
     def __init__(
-        self, photos: EmbeddingStore, ladders: list[Ladder], known: Knowledge, file: Path, answers: int, unnamed: int
+        self,
+        photos: EmbeddingStore,
+        ladders: list[Ladder],
+        known: Knowledge,
+        file: Path,
+        answers: int,
+        unnamed: int,
+        classes: list[str],
     ) -> None:
         self.photos, self.ladders, self.known, self.file, self.answers = photos, ladders, known, file, answers
+        self.classes = classes
         self.paths = [str(path) for path in photos.paths]
         self.rows = {path: row for row, path in enumerate(self.paths)}
         self.unnamed, self.new, self._unread = unnamed, 0, 0
@@ -364,7 +390,8 @@ class Session:
         ladders = _ladders(model, photos)
         if not ladders:
             raise CCRError("a model without a positive weight claims nothing, so that there is nothing to ask about")
-        return cls(photos, ladders, known, file, answers, unnamed)
+        open_ones = [ladder for ladder in ladders if ladder.concept not in known.unseen]
+        return cls(photos, open_ones, known, file, answers, unnamed, [str(label) for label in model.classes.tolist()])
 
     def next(self, ladder: Ladder) -> list[int]:
         """Rows of the photos to ask about now for a concept."""
@@ -436,6 +463,15 @@ class Session:
             if contradicts(ladder.scores[list(said)], np.array(list(said.values()), np.int8)):
                 found.append(ladder.concept)
         return found
+
+    def strike(self, by: str) -> list[str]:
+        """Write "no" for every class about the concepts that the encoder does not see, and return their names: the next
+        fit leaves them out. Nothing is asked about them again."""
+        struck = self.contradicted()
+        if struck:
+            self.known = self.known.with_unseen(struck, self.classes, by=by, at=timestamp())
+            self.known.write(self.file)
+        return struck
 
     def _remember(self, told: Knowledge) -> None:
         values = {"yes": 1, "no": -1, "unknown": 0}

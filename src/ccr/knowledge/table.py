@@ -29,8 +29,11 @@ Verdict = Literal["yes", "no", "unknown"]
 _WORDS: dict[int, Verdict] = {YES: "yes", NO: "no", UNKNOWN: "unknown"}
 #: Spellings of answers in a file or a table of texts; an empty cell of a wide table is no answer at all.
 _VALUES = {"yes": YES, "y": YES, "true": YES, "no": NO, "n": NO, "false": NO, "unknown": UNKNOWN, "unclear": UNKNOWN}
+#: Source of a "no" for every class, about a concept whose answers about photos contradict its scores: the encoder does
+#: not see it. It counts over a person's yes, which is about the class.
+UNSEEN = "unseen"
 #: Sources of answers, the least trusted first; any other name counts as a file.
-SOURCES = ("wordnet", "llm", "file", "person")
+SOURCES = ("wordnet", "llm", "file", "person", UNSEEN)
 #: Sources without a person: a yes of theirs forbids nothing and starts concepts, but confirms no claim.
 MACHINES = SOURCES[:2]
 COLUMNS = ("class", "concept", "answer", "source", "by", "at", "photo")
@@ -41,8 +44,8 @@ _REMEDY = "see docs/knowledge.md for the columns"
 class Answer:
     """One answer to "is `concept` true of the class `label`?", or, where `photo` is given, of that photo.
 
-    `source` is person, file, llm, wordnet or another name; `by` is who answered, `at` when (ISO 8601); both may be
-    empty. The answer "unknown" means that a reviewer was asked and could not tell.
+    `source` is person, file, llm, wordnet, unseen or another name; `by` is who answered, `at` when (ISO 8601); both may
+    be empty. The answer "unknown" means that a reviewer was asked and could not tell.
     """
 
     label: str
@@ -100,9 +103,10 @@ class Knowledge:
     """A table of which concept is true of which class: yes, no or unknown, each answer with its source, author and
     time.
 
-    Also holds answers about single photos. Frozen; one answer per question. Where several were given, a person's counts
-    over a file's, a file's over a language model's, that over WordNet's; among equals the later one (`at`), then the
-    one given last. `conflicts` lists the answers that were overruled by their opposite.
+    Also holds answers about single photos. Frozen; one answer per question. Where several were given, a concept struck
+    as unseen stays so; else a person's counts over a file's, a file's over a language model's, that over WordNet's;
+    among equals the later one (`at`), then the one given last. `conflicts` lists the answers that were overruled by
+    their opposite.
 
     Parameters
     ----------
@@ -325,6 +329,22 @@ class Knowledge:
         table[self._columns.subject[of_class], self._columns.concept[of_class]] = self._columns.value[of_class]
         table.setflags(write=False)
         return table
+
+    @cached_property
+    def unseen(self) -> Mapping[str, Answer]:
+        """Concepts that were struck for every class because the encoder does not see them, each with an answer that
+        says so."""
+        own = self._columns
+        struck = np.array([text == UNSEEN for text in self._texts] or [False])[own.source]
+        struck &= (own.value == NO) & (own.subject < len(self.classes))
+        found = [self._answer(own, row) for row in np.flatnonzero(struck).tolist()]
+        return {one.concept: one for one in found}
+
+    def with_unseen(self, concepts: Iterable[str], classes: Iterable[Any], *, by: str = "", at: str = "") -> Knowledge:
+        """The same answers, and "no" for each of these concepts and all classes: the encoder does not see them."""
+        labels = [str(label) for label in classes]
+        struck = [Answer(label, concept, "no", UNSEEN, by, at) for concept in concepts for label in labels]
+        return Knowledge.merged(self, Knowledge.of(struck))
 
     @cached_property
     def digest(self) -> str:

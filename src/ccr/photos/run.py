@@ -28,6 +28,7 @@ from ccr.explain.terms import Contribution, PlainResult, contributions, plain
 from ccr.io.files import locked, read_object, read_regular, remove_leftovers, write_json, write_stream
 from ccr.io.format import pack
 from ccr.io.remote import is_url
+from ccr.shown import of_photos
 from ccr.utils.arrays import to_frame
 from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import to_cell
@@ -204,7 +205,10 @@ def _sum(model: Any, codes: Any, row: int, winner: int, explain: int) -> dict[st
     columns, values = codes.indices[part], codes.data[part].astype(np.float64)
     weights = model.head.coef[winner, columns].astype(np.float64)
     known = None if model.confirmed is None else model.confirmed[winner, columns]
-    terms = contributions([model.names[column] for column in columns], values, weights, known)
+    shown = of_photos(model.shown)
+    likely = None if shown is None else shown.probabilities(values, columns, winner)
+    stated = {} if shown is None else {"stated": shown.stated}
+    terms = contributions([model.names[column] for column in columns], values, weights, known, likely, **stated)
     bias, others = float(model.head.intercept[winner]), sum(term.contribution for term in terms[explain:])
     total = bias + sum(term.contribution for term in terms)
     return {"logit": total, "bias": bias, "concepts": terms[:explain], "others": float(others)}

@@ -27,7 +27,7 @@ from ccr.concepts import Concepts
 from ccr.errors import CCRError, FormatError, WriteError
 from ccr.explain.terms import PlainResult
 from ccr.io.files import MOST_BYTES, lock, open_regular
-from ccr.knowledge import Answer, Knowledge, Verdict
+from ccr.knowledge import UNSEEN, Answer, Knowledge, Verdict
 from ccr.metrics import cohens_kappa
 from ccr.utils.texts import check_name, timestamp, visible
 
@@ -37,7 +37,7 @@ Reason = Literal["", "background", "wrong of this class", "true of all classes",
 Policy = Literal["one", "two", "all"]
 REPLIES, REASONS, POLICIES = get_args(Reply), get_args(Reason), get_args(Policy)
 #: Sources whose answers count as a reviewer's own; those of a language model and WordNet are to be confirmed.
-TRUSTED = ("person", "file")
+TRUSTED = ("person", "file", UNSEEN)
 #: A sketch of a concept's embedding: products with so many fixed directions, in units of `STEP`. Embedded again on
 #: another machine a text moves by about 1e-6; taught by other photos it moves by more than `SAME` units.
 SKETCH, STEP, SAME = 16, 1e-4, 10
@@ -257,7 +257,8 @@ class Decisions:
         told = None if known is None else known.find(label, concept)
         if told is not None and told.source in TRUSTED and told.answer != "unknown" and not self._is_own(told):
             name = told.by or told.source
-            table[name] = Vote(name, told.answer, "", told.at, told.source)
+            reason: Reason = "not to be seen" if told.source == UNSEEN else ""
+            table[name] = Vote(name, told.answer, reason, told.at, told.source)
         said: dict[str, Vote] = {}
         for one in self._grouped[0].get(concept, ()):
             if one.label is None or one.label == str(label):

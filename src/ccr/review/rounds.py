@@ -12,7 +12,7 @@ from ccr.errors import CCRError
 from ccr.explain.claims import Claim
 from ccr.explain.terms import plain
 from ccr.io.provenance import Signature, Statement, whole_list
-from ccr.knowledge import Knowledge
+from ccr.knowledge import UNSEEN, Knowledge
 from ccr.labels import store_part, validation_pair
 from ccr.model import ConceptModel
 from ccr.refine import Callback
@@ -136,7 +136,7 @@ def _never(review: Review) -> list[Statement]:
         if told.photo or told.answer != "no" or told.label not in labels or told.concept not in names:
             continue
         votes = review.own.votes(told.label, told.concept)
-        reason = next((vote.reason for vote in votes if vote.reason), "")
+        reason = next((vote.reason for vote in votes if vote.reason), "not to be seen" if told.source == UNSEEN else "")
         found.append(Statement(told.label, told.concept, told.by or told.source, told.at, told.source, reason))
     return sorted(found, key=lambda one: (labels[one.label], one.concept))
 

@@ -57,6 +57,8 @@ def knowledge_in_words(found: Evaluation) -> str:
     if found.truth is not None:
         unknown = f" ({found.unanswered:.1%} have none)" if found.unanswered else ""
         parts.append(f"{found.truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class")
+    if found.without_reason:
+        parts.append(f"{found.without_reason:.1%} of the images show none of the concepts that the model may use")
     if found.transfer is not None:
         parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
     if found.text_fidelity is not None:

@@ -44,29 +44,20 @@ FUNCTION_WORDS = {
     *("around", "across", "above", "below", "beneath", "behind", "during", "than", "like", "if", "but", "while", "per"),
     *("under", "over", "through", "inside", "outside", "near", "beyond", "within", "until", "since", "despite", "via"),
     *("their", "them", "they", "his", "her", "he", "she", "you", "your", "our", "we", "who", "which", "whose", "these"),
-    *(
-        "where",
-        "when",
-        "those",
-        "each",
-        "both",
-        "such",
-        "other",
-        "others",
-        "another",
-        "itself",
-        "themselves",
-        "was",
-        "were",
-        "been",
-    ),
+    *("where", "when", "those", "each", "both", "such", "other", "others", "another", "itself", "themselves", "was"),
+    *("were", "been", "me", "my", "myself", "us", "ours", "ourselves", "him", "himself", "herself", "hers"),
+    *("yours", "yourself", "theirs", "what", "whom", "how", "why", "could", "would", "should", "shall", "did", "had"),
+    *("although", "though", "because", "whether", "unless", "else", "amid", "amidst", "amongst", "versus"),
 }
+#: Those of them that say from where or how far something is seen: "from above".
+PLACES = {"above", "below", "behind", "beneath", "under", "inside", "outside", "between", "beside", "near", "around"}
 #: Kinds of nouns that are no things and can be seen: what is written, drawn or marked, and how things look.
 SHOWN_KINDS = {
     *("writing", "written communication", "written symbol", "symbol", "mark", "visual communication", "inscription"),
     *("visual property", "appearance", "marking", "document", "visual signal", "print", "picture", "acknowledgment"),
     *("animal group", "collection", "gathering", "ill health", "light", "publication", "currency", "fire", "line"),
-    *("outline", "procession"),
+    *("outline", "procession", "view", "extremity", "sign", "language unit", "bodily property", "look", "eruption"),
+    *("hour", "night", "season", "daytime"),
 }
 #: Words for other senses than sight, and judgements.
 UNSEEN_WORDS = {
@@ -151,7 +142,7 @@ def _repeated(name: str, before: str | None) -> list[Problem]:
 def _worded(name: str, words: Sequence[str]) -> list[Problem]:
     if len(name) > LONGEST_CONCEPT:
         return [Problem("long", f"it has {len(name)} characters", "use a few words")]
-    if not set(words) - FUNCTION_WORDS:
+    if not set(words) - (FUNCTION_WORDS - PLACES):
         return [Problem("empty", "it names nothing", "name something that one sees, such as 'red skin'")]
     if negated := NEGATIONS & set(words):
         return [Problem("negation", f"encoders do not read {min(negated)!r}", "say what is there instead")]
@@ -185,7 +176,10 @@ def _fitting(name: str, domains: set[str], wordnet: WordNet, *, grey: bool) -> l
 
 
 def _can_be_seen(word: str, wordnet: WordNet) -> bool:
-    if look(word, wordnet) or wordnet.is_participle(word):  # "crumpled", "folded"
+    stem = word.removesuffix("ness")  # "smoothness", "fluffiness"
+    if stem != word and (look(stem, wordnet) or look(f"{stem[:-1]}y", wordnet)):
+        return True
+    if look(word, wordnet) or wordnet.is_participle(word) or wordnet.is_adjective(word):  # "crumpled", "open"
         return True
     senses = wordnet.senses(wordnet.base(word) or "")[:5]
     first = bool(senses) and senses[0].file in (PERSON, PHENOMENON)

@@ -38,7 +38,7 @@ CLOSE_UP = frozenset(
     }
 )
 #: Where such a share of the classes is of one domain, others need `LEAST_SHARE`: french fries among dishes are no
-#: vegetables.
+#: vegetables. Where half are objects, all narrow domains do: a stapler makes no machines of pencils and rulers.
 AGREED, LEAST_SHARE = 2 / 3, 0.2
 #: Names that must agree on a domain where WordNet has one for less than half of them.
 LEAST_NAMES = 2
@@ -81,21 +81,21 @@ def read_domains() -> dict[str, Domain]:
 
 def domains_of(sense: Synset, wordnet: WordNet) -> frozenset[str]:
     """The domains that a sense belongs to, by the kinds above it."""
-    return _domains_at(sense.pos, sense.place, wordnet)
+    found = _domains_at(sense.pos, sense.place, wordnet)
+    # Only what has no domain of its own is just an object; a birthmark is a blemish, too.
+    wider = {"objects"} if found - BROAD else set()
+    return frozenset(found - wider - ({"surface damage"} if "skin lesions" in found else set()))
 
 
 @lru_cache(maxsize=100_000)
 def _domains_at(pos: str, place: int, wordnet: WordNet) -> frozenset[str]:
     sense, nouns = wordnet.synset(pos, place), _domain_nouns()
-    domains = {
+    return frozenset(
         domain
         for kind in (sense, *wordnet.above(sense))
         for lemma in kind.lemmas[:3]  # a car is called machine, too
         for domain in (*nouns.get(lemma, ()), *nouns.get(f"{lemma}@{kind.file}", ()))
-    }
-    # Only what has no domain of its own is just an object; a birthmark is a blemish, too.
-    wider = {"objects"} if domains - BROAD else set()
-    return frozenset(domains - wider - ({"surface damage"} if "skin lesions" in domains else set()))
+    )
 
 
 @lru_cache(maxsize=1)
@@ -125,7 +125,19 @@ def fitting_domains(
     of_class = {} if wordnet is None else {name: domains_of(sense, wordnet) for name, sense in senses.items()}
     placed = {name: domains for name, domains in of_class.items() if domains}
     if 2 * len(placed) >= len(classes):
-        return _shared(placed, len(classes), "WordNet", least=1)
+        things = [
+            name
+            for name, sense in senses.items()
+            if wordnet is not None and "objects" in _domains_at(sense.pos, sense.place, wordnet)
+        ]
+        if 2 * len(things) < len(classes):
+            return _shared(placed, len(classes), "WordNet", least=1)
+        # A bench and a phone booth are objects first: alone among them, they bring no furniture and no rooms.
+        fits = _shared(placed, len(classes), "WordNet", least=1, alone=False)
+        narrow = {name for name, found in placed.items() if found & fits.keys() - BROAD}
+        if len(narrow) >= AGREED * len(classes):
+            return fits
+        return {"objects": f"fits objects: {_listed(things)} (WordNet)", **fits}
     fits = _shared(placed, len(classes), "WordNet", least=LEAST_NAMES)
     if wordnet is not None:
         open_ones = [name for name in classes if name not in placed]
@@ -141,15 +153,17 @@ def fitting_domains(
     return {**fits, ANYTHING: "may fit any photo: what most classes are is not known"}
 
 
-def _shared(of_class: Mapping[str, Iterable[str]], total: int, source: str, *, least: int) -> dict[str, str]:
+def _shared(
+    of_class: Mapping[str, Iterable[str]], total: int, source: str, *, least: int, alone: bool = True
+) -> dict[str, str]:
     """The domains of at least so many of these classes, each with the classes that speak for it; where most of `total`
-    classes are of one domain, others need a share of their own."""
+    classes are of one domain, or none may stand `alone`, others need a share of their own."""
     named: dict[str, list[str]] = {}
     for name, domains in of_class.items():
         for domain in domains:
             named.setdefault(domain, []).append(name)
     agreed = any(len(names) >= AGREED * total for domain, names in named.items() if domain not in BROAD)
-    needed = max(least, LEAST_SHARE * total if agreed else 0)
+    needed = max(least, LEAST_SHARE * total if agreed or not alone else 0)
     # Leather among fabrics does not make them materials.
     broad = max(needed, AGREED * total) if agreed else needed
     order = [name for name in read_domains() if len(named.get(name, ())) >= (broad if name in BROAD else needed)]

@@ -58,7 +58,7 @@ ELSEWHERE = listed(
     eating, yielding, producing, between, for, ability, whose, where, when, if, as, like, adapted, by, before, after,
     during, reared, trained, caused, causing, resulting, derived, obtained, until, while, because, through, into, etc,
     degenerate, vestigial, rudimentary, modified, nests, nesting, inhabiting, frequenting, under, over, beneath, behind,
-    inside, within, odor, smell, taste, flavor, scent, tone, up, male, female, males, females
+    inside, within, odor, smell, taste, flavor, scent, tone, up, male, female, males, females, about, around
     """
 )
 #: Verbs whose object is to be seen of their subject: "a garment that has sleeves", not "that covers the body".
@@ -96,7 +96,7 @@ HIDDEN = listed(
     instrument, neural structure, nervous system, alimentary canal, sac, membrane, brake system, fuel system, taxonomic
     group, waste, fluid, gas, compound, macromolecule, seed plant, air, stabilizer, accessory, tissue layer, plant
     tissue, spinal column, electrical system, cooling system, drive line, gearshift, restraint, apparatus, cargo,
-    serving, horsemeat, beverage, ware, conductor, electrical device, root
+    serving, horsemeat, beverage, ware, conductor, electrical device, root, mouthpart, ovipositor
     """
 )
 #: Adjectives in those clusters that say nothing of the looks of a thing.
@@ -141,7 +141,8 @@ def compound(words: Sequence[str], wordnet: WordNet) -> Phrase | None:
     worn = look(words[0], wordnet) == "colour"
     known = (form for form in forms if len(form) > 2 and (seen(form, wordnet) or (worn and _of_animals(form, wordnet))))
     noun = next(known, None)
-    if noun is None or not (wordnet.is_adjective(words[0]) or wordnet.base(words[0])):
+    described = worn or look(words[0], wordnet) is not None or not wordnet.is_adjective(words[0])
+    if noun is None or not described or not (wordnet.is_adjective(words[0]) or wordnet.base(words[0])):  # sure-footed
         return None
     return Phrase(f"{words[0]} {noun}", "part")
 
@@ -205,7 +206,13 @@ class _Clause:
                 skipping = word != ","
                 self._waiting = self._waiting if word == "," else []
             elif "-" in word and (joined := compound(word.split("-"), self._wordnet)):
-                yield joined
+                if joined.kind == "shape":  # of the whole, or of the part that follows: "with fan-shaped tail"
+                    self._waiting.append(joined)
+                else:
+                    yield joined
+            elif word.endswith("'s"):  # "the wearer's garment"
+                self._waiting = []
+                at += 1
             elif following not in _FUNCTION and words[at].islower() and self._wordnet.base(pair):
                 at += 1
                 yield from self._noun(pair, words[at].lower() if at < len(words) else ",")
@@ -214,15 +221,16 @@ class _Clause:
             elif word in MANY:
                 self._waiting = []
             elif word in ("with", "having"):  # "is round and hard with a narrow brim"
-                yield from (phrase for phrase in self._waiting if phrase.kind == "colour")
+                yield from (phrase for phrase in self._waiting if phrase.kind in ("colour", "shape"))
                 self._waiting = []
             elif (kind := look(word, self._wordnet)) and not (self._waiting and self._ends(word, following)):
                 self._wait(word, kind)
             elif word.isalpha() and words[at - 1].islower() and word not in EMPTY - WITH_ADJECTIVE:
-                modifies = self._wordnet.is_adjective(word) and following not in _FUNCTION
+                modifies = self._wordnet.is_adjective(word, compared=True) and following not in _FUNCTION
                 hangs = word.endswith("ing") and following == "from"
                 if not modifies and not hangs and before not in BEFORE_VERBS:
                     yield from self._noun(word, following)
+        yield from (phrase for phrase in self._waiting if phrase.kind == "shape")
 
     def _wait(self, word: str, kind: str) -> None:
         if kind == "colour" and self._waiting and self._waiting[-1].text in _SHADES:
@@ -258,9 +266,10 @@ class _Clause:
         )
         part = "part" if sense is None else KINDS.get(sense.file, "part")
         for text, kind in waiting:
-            if kind == "colour" and (genus or not named):
+            if kind in ("colour", "shape") and (genus or not named):
                 yield Phrase(text, kind)
             elif named:
+                text = text.replace(" shape", "-shaped") if kind == "shape" else text
                 yield Phrase(f"{text} {noun}", "look" if genus else part)
         if named and not waiting and self._first and not genus:
             yield Phrase(noun, part)
@@ -299,7 +308,11 @@ LEVELS = {ANIMAL: (4, 2), PLANT: (4, 2), FOOD: (0, 1), ARTIFACT: (1, 1)}
 KIND_LEVELS_ABOVE = 3
 #: How many kinds below a class must say the same for it to be said of the class, which share of those that mention the
 #: part must agree on its adjective, how far down, and how much is taken.
-AGREEING, MOSTLY, KIND_LEVELS, MOST_AGREED = 3, 2 / 3, 4, 12
+AGREEING, MOSTLY, KIND_LEVELS, MOST_AGREED = 4, 2 / 3, 4, 12
+#: A kind without counted uses in texts is named if so many glosses use its name: "lizard", not "diapsid".
+KIND_USES = 6
+#: Parts of a thing's kind are taken over where WordNet lists so many: one or two may be those of some only.
+FEWEST_PARTS = 3
 #: Of a kind with more kinds than this, a part is only said where so many of their definitions mention it: trees have
 #: trunks, no stumps, and not every garment has a pocket.
 MANY_KINDS, MENTIONED = 100, 3
@@ -352,8 +365,13 @@ def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Fea
     described: set[str] = set()
     yield from name_features(named.name, wordnet)
     for level, kind in enumerate((sense, *kinds[:levels])):
+        alike = level == 0 or kind.file != ARTIFACT or len(wordnet.pointed(kind, "%p")) >= FEWEST_PARTS
         if level <= gloss_levels:
             glossed = _said(kind, wordnet, inherited=level > 0)
+            if sense.file == ANIMAL:  # where it lives, or a hole in its skull
+                glossed = [phrase for phrase in glossed if phrase.kind != "surroundings"]
+            if not alike:
+                glossed = [phrase for phrase in glossed if phrase.kind != "part"]
             if sense.file in (ATTRIBUTE, STATE):  # of a blemish or a disease: how it looks, not where it is found
                 glossed = [phrase for phrase in glossed if phrase.kind in ("look", "colour")]
             for phrase in glossed:
@@ -361,7 +379,7 @@ def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Fea
                 if phrase.kind != "part" or phrase.text.split()[-1] not in described:
                     yield Feature(phrase.text, phrase.kind, f"{kind.lemmas[0]}: {kind.definition}")
             described |= {phrase.text.split()[-1] for phrase in glossed if phrase.kind == "part"}
-        for text in _parts(kind, wordnet, inherited=level > 0):
+        for text in _parts(kind, wordnet, inherited=level > 0) if alike else ():
             if text not in missing:
                 yield Feature(text, "part", f"part of {kind.lemmas[0]}")
     if named.complete and sense.file in (ANIMAL, PLANT):
@@ -371,14 +389,16 @@ def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Fea
     for kind in kinds[:KIND_LEVELS_ABOVE] if sense.file in LEVELS else ():
         # "hunting dog", "eating apple" and "public transport" say what something is for.
         called = _usual_name(kind, wordnet)
-        if called and " " not in called and wordnet.is_familiar(called) and not _misleads(called, kind, wordnet):
+        known = called and " " not in called and wordnet.is_familiar(called, uses=KIND_USES)
+        if called and known and not _misleads(called, kind, wordnet):
             yield Feature(called, "kind", f"{sense.lemmas[0]} is a kind of {called}")
 
 
 def _said(kind: Synset, wordnet: WordNet, *, inherited: bool) -> list[Phrase]:
-    """Phrases of a gloss. If the gloss is `inherited` from a hypernym, alternatives ("of leather or plastic") and
-    several colours are dropped: it does not say which of them the class has."""
-    glossed = phrases(re.sub(ALTERNATIVES, "item", kind.definition) if inherited else kind.definition, wordnet)
+    """Phrases of a gloss. What is "of leather or plastic" is of one of them. If the gloss is `inherited` from a
+    hypernym, all alternatives and several colours are dropped: it does not say which of them the class has."""
+    alternatives = ALTERNATIVES if inherited else rf"(?<=\bo[fn] ){ALTERNATIVES}|(?<=\bo[fn] a ){ALTERNATIVES}"
+    glossed = phrases(re.sub(alternatives, "item", kind.definition), wordnet)
     coloured = [phrase for phrase in glossed if any(look(word, wordnet) == "colour" for word in phrase.text.split())]
     return [phrase for phrase in glossed if phrase not in coloured] if inherited and len(coloured) > 1 else glossed
 

@@ -15,7 +15,7 @@ from ccr.geometry import unit_rows
 from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab.domains import BROAD, domains_of
 from ccr.vocab.lists import BATCH
-from ccr.vocab.wordnet import FOOD, PERSON, PLANT, Synset, WordNet
+from ccr.vocab.wordnet import COMMUNICATION, FOOD, PERSON, PLANT, Synset, WordNet, spellings
 
 #: Senses of a name that are considered, the most frequent ones.
 MOST_SENSES = 6
@@ -27,6 +27,8 @@ TIE_COST = 0.15
 NAMES_WEIGHT = 0.4
 #: Gain, in the same unit, of a sense when all other classes are of a kind with it: "bird" among animals is no dish.
 COMPANY_GAIN = 4.0
+#: What it brings a sense that WordNet calls by this name first: few mean a man-of-war by "jellyfish".
+NAMED_FIRST_GAIN = 0.7
 #: How often senses are chosen, each time in the company of those chosen before: maple among trees is no wood.
 ROUNDS = 2
 #: Gain of a sense that is food when another is a plant, and when all classes have one: a fruit, not its tree.
@@ -104,8 +106,15 @@ def _shown(head: str, wordnet: WordNet) -> list[Synset]:
     known = [sense for form in forms for sense in wordnet.senses(form) if not wordnet.pointed(sense, "@i")]
     different = list({sense.place: sense for sense in known}.values())
     # People are photographed too, but a "frog" is one only where nothing else bears the name.
-    things = [sense for sense in different if sense.file != PERSON and (sense.visible or domains_of(sense, wordnet))]
+    things = [sense for sense in different if sense.file != PERSON and _is_shown(sense, wordnet)]
     return things or [sense for sense in different if sense.file == PERSON]
+
+
+def _is_shown(sense: Synset, wordnet: WordNet) -> bool:
+    """Whether a photo can show it: a thing, what belongs to a domain of the generic list, or what WordNet files under
+    communication and is yet made by people, such as notebooks and newspapers."""
+    written = sense.file == COMMUNICATION and any("artifact" in kind.lemmas for kind in wordnet.above(sense))
+    return sense.visible or written or bool(domains_of(sense, wordnet))
 
 
 def _spellings(words: Sequence[str]) -> list[str]:
@@ -212,11 +221,17 @@ def choose_senses(
             fit -= RANK_COST * np.minimum(ranks, item.counted) + TIE_COST * ranks
             gain = EATEN_GAIN * eaten + FRUIT_GAIN * any(sense.file == PLANT for sense in item.senses)
             fit += gain * np.array([sense.file == FOOD for sense in item.senses])
+            fit += NAMED_FIRST_GAIN * np.array([_named_first(item, sense) for sense in item.senses])
             fit += COMPANY_GAIN * np.array([company.kinship(item, sense) for sense in item.senses])
             chosen[item.name] = item.senses[int(fit.argmax())]
             start += len(item.senses)
         company = company.knowing(chosen)
     return chosen
+
+
+def _named_first(item: Named, sense: Synset) -> bool:
+    """Whether the name, in singular or plural, is the first of the sense's."""
+    return sense.lemmas[0].casefold() in spellings(tuple(item.head.split()))
 
 
 def _text(sense: Synset) -> str:

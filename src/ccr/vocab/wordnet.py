@@ -17,14 +17,16 @@ from ccr.errors import FormatError
 
 ARTICLES = {"a", "an", "the"}
 _ENDINGS = (("ies", "y"), ("ves", "f"), ("ses", "s"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("oes", "o"))
-_PLURALS = (*_ENDINGS, ("men", "man"), ("s", ""))
+_PLURALS = (*_ENDINGS, ("men", "man"), ("s", ""), ("ae", "a"), ("ses", "sis"), ("ices", "ix"), ("ices", "ex"))
 IRREGULAR_PLURALS = {
     **{"feet": "foot", "teeth": "tooth", "leaves": "leaf", "mice": "mouse", "geese": "goose", "knives": "knife"},
     **{"children": "child", "people": "person", "antennae": "antenna", "fungi": "fungus", "cacti": "cactus"},
-    **{"media": "medium", "bacteria": "bacterium", "larvae": "larva"},
+    **{"media": "medium", "bacteria": "bacterium", "criteria": "criterion", "phenomena": "phenomenon"},
+    **{"nuclei": "nucleus", "radii": "radius", "stimuli": "stimulus", "bacilli": "bacillus", "alumni": "alumnus"},
 }
 _WORD = re.compile(r"[^\W_]+(?:'\w+)?")
 _NO_PLURAL = ("ss", "us", "is")
+_WITH_E = ("se", "xe", "che", "she", "oe")
 
 
 def words_of(text: str) -> list[str]:
@@ -54,13 +56,41 @@ def _forms(word: str) -> tuple[str, ...]:
     owner = word.removesuffix("'s")
     if owner in IRREGULAR_PLURALS:
         return owner, IRREGULAR_PLURALS[owner]
-    return (owner,) if owner.endswith(_NO_PLURAL) else (owner, *singulars(owner))
+    if owner.endswith(_NO_PLURAL):
+        return (owner,)
+    # "roses" may be the plural of "ros", as "buses" is of "bus": "rose" must have that form, too.
+    short = (owner[:-1],) if owner.endswith(_WITH_E) and len(owner) > 3 else ()
+    return owner, *singulars(owner), *short
 
 
 #: Numbers of WordNet's lexicographer files, and those whose nouns can be seen in a photo.
 ANIMAL, ARTIFACT, ATTRIBUTE, BODY, COMMUNICATION, FOOD, OBJECT = 5, 6, 7, 8, 10, 13, 17
 PERSON, PHENOMENON, PLANT, SHAPE, STATE, SUBSTANCE = 18, 19, 20, 25, 26, 27
 VISIBLE = frozenset({ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PLANT, SHAPE, SUBSTANCE})
+
+#: Visible things whose names WordNet does not have, and looks that it does not know.
+YOUNG = frozenset(
+    {
+        *(
+            "selfie",
+            "emoji",
+            "hoodie",
+            "onesie",
+            "qr",
+            "usb",
+            "cctv",
+            "gps",
+            "hdmi",
+            "smartwatch",
+            "earbud",
+            "tupperware",
+        ),
+        *("quinoa", "ramen", "edamame", "matcha", "barista", "pixelated", "bokeh", "ombre", "houndstooth", "rebar"),
+        *("scrunchie", "airpod", "segway", "hijab", "burrito", "smoothie", "kombucha", "fixie", "vape", "drone"),
+    }
+)
+#: Beginnings that make words of others: "underripe", "delamination".
+PREFIXES = frozenset({"un", "re", "de", "non", "pre", "mis", "over", "under", "semi", "multi", "micro", "mini", "anti"})
 
 #: So many senses has only a word that people use.
 COMMON_SENSES = 3
@@ -138,20 +168,20 @@ class WordNet:
         entry = self._index("n").get(_key(noun))
         return entry is not None and (entry.counted > 0 or len(entry.places) >= COMMON_SENSES)
 
-    def _is_familiar(self, noun: str) -> bool:
+    def _is_familiar(self, noun: str, *, uses: int = KNOWN_USES) -> bool:
         """Whether those who look at photos would know a noun, by how often WordNet itself explains with it: "wing" and
         "antler", not "radome". Of several words each must be known, and they must be used together."""
         entry, words = self._index("n").get(_key(noun)), noun.split()
         if entry is not None and entry.counted > 0:
             return True
         if len(words) > 1:
-            each = all(map(self.explains, words))
+            each = all(self.explains(word, uses) for word in words)
             return each and f" {noun}".encode() in self._data("noun")
-        return self.explains(noun)
+        return self.explains(noun, uses)
 
-    def explains(self, word: str) -> bool:
+    def explains(self, word: str, uses: int = KNOWN_USES) -> bool:
         """Whether WordNet explains others by this word, and often."""
-        return sum(self._uses[form] for form in (word, f"{word}s", f"{word}es")) >= KNOWN_USES
+        return sum(self._uses[form] for form in (word, f"{word}s", f"{word}es")) >= uses
 
     @cached_property
     def _uses(self) -> Counter[str]:
@@ -172,8 +202,9 @@ class WordNet:
 
     def knows(self, word: str) -> bool:
         """Whether a word is English: listed, an inflected form of a listed word, a noun with -ed ("pebbled"), a noun or
-        verb with the ending of an adjective ("crunchy", "clickable"), or two listed words run together ("barcode")."""
-        if self.base(word) is not None or any(self._bases(word, pos) for pos in "avr"):
+        verb with the ending of an adjective ("crunchy", "clickable"), two listed words run together ("barcode"), a
+        listed word after a prefix ("underripe"), or younger than WordNet ("selfie")."""
+        if self.base(word) is not None or any(self._bases(word, pos) for pos in "avr") or self._is_young(word):
             return True
         if any(form in self._index("n") for form in self._detached(word, "v") if word.endswith("ed")):
             return True
@@ -181,8 +212,17 @@ class WordNet:
         forms = [form for stem in stems if len(stem) > 2 for form in (stem, f"{stem}e", stem[:-1]) if len(form) > 2]
         if any(form in self._index(pos) for form in forms for pos in "nv"):
             return True
-        first = [word[:at] for at in range(3, len(word) - 2) if self.base(word[at:]) is not None]
-        return any(part in self._index(pos) for part in first for pos in "nar")
+        first = [word[:at] for at in range(2, len(word) - 2) if self._is_listed(word[at:])]
+        whole = (part for part in first if len(part) > 2)
+        return not PREFIXES.isdisjoint(first) or any(part in self._index(pos) for part in whole for pos in "nar")
+
+    def _is_listed(self, word: str) -> bool:
+        """Whether a word is a noun, an adjective, or a form of a verb."""
+        return self.base(word) is not None or any(self._bases(word, pos) for pos in "av")
+
+    @staticmethod
+    def _is_young(word: str) -> bool:
+        return word in _PASTS or not {word, *singulars(word)}.isdisjoint(YOUNG)
 
     def is_participle(self, word: str) -> bool:
         """Whether a word is a participle of a verb."""
@@ -212,8 +252,9 @@ class WordNet:
                 if not new and len(stem) > 3 and stem[-1] == stem[-2]:
                     yield stem[:-1]
 
-    def is_adjective(self, word: str) -> bool:
-        return _key(word) in self._index("a")
+    def is_adjective(self, word: str, *, compared: bool = False) -> bool:
+        """Whether a word is an adjective or, if so asked, the comparative or superlative of one: "warmer"."""
+        return bool(self._bases(word, "a")) if compared else _key(word) in self._index("a")
 
     def is_verb(self, word: str) -> bool:
         return _key(word) in self._index("v")
@@ -264,6 +305,16 @@ _PARTICIPLES = {
     **{"burnt": "burn", "crept": "creep", "fed": "feed", "kept": "keep"},
     **{"lit": "light", "struck": "strike", "swept": "sweep", "told": "tell", "wrung": "wring"},
 }
+#: Past tenses that no rule makes.
+_PASTS = frozenset(
+    {
+        *("became", "began", "blew", "bought", "brought", "came", "caught", "chose", "drank", "flew", "forgot"),
+        *("fought", "froze", "gave", "got", "grew", "hid", "knew", "meant", "met", "overcame", "ran"),
+        *("rang", "rode", "sank", "shone", "shrank", "slept", "slid", "sprang", "stood", "strove", "swam"),
+        *("swore", "taught", "threw", "took", "undertook", "went", "wept", "withdrew", "woke", "wore", "wove"),
+        *("wrote"),
+    }
+)
 #: Endings that make adjectives of nouns and verbs.
 _ADJECTIVAL = ("y", "able", "less", "like", "ish")
 _FILES = {"n": "noun", "a": "adj", "s": "adj", "v": "verb", "r": "adv"}

@@ -74,7 +74,12 @@ export function sum(explained, options = {}) {
     bars(sumRows(explained.bias, explained.contributions, options.top), options),
     h(
       "div.total.muted",
-      h("span", `bias and ${count} concept${count === 1 ? "" : "s"} add up to`),
+      h(
+        "span",
+        count
+          ? `bias and ${count} concept${count === 1 ? "" : "s"} add up to`
+          : "shows none of the concepts that this model may use: the bias alone,",
+      ),
       h("b.number", fixed(explained.logit)),
     ),
   );
