@@ -17,7 +17,7 @@ from ccr.data.datasets import open_dataset
 from ccr.data.store import EmbeddingStore, near_copies
 from ccr.data.store.workers import look_of
 from tests.cli.conftest import as_json, exit_code
-from tests.data.helpers import write_image
+from tests.data.helpers import write_image, write_store
 
 
 def refusal(typed: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
@@ -142,6 +142,30 @@ def test_copies_saved_again_are_found_between_splits(workspace: Path, tmp_path: 
     (example,) = near["examples"]
     assert (example["image"], example["training_image"]) == ("test/pear/again.jpg", "train/pear/3.png")
     assert example["bits"] <= near["most_bits"]
+
+
+def disc(seed: int, size: int = 160) -> Image.Image:
+    """A thing of one colour before white, as shops show it: its hash is that of all such things."""
+    down, across = np.mgrid[:size, :size] / size - 0.5
+    colour = np.random.default_rng(seed).integers(30, 200, 3)
+    shade = 1 - 0.4 * (down + across + 1)[..., None] / 2
+    inside = (down**2 + across**2 < 0.16)[..., None]
+    return Image.fromarray(np.where(inside, colour * shade, 255).astype(np.uint8))
+
+
+def test_things_before_white_with_one_hash_are_copies_only_if_the_encoder_agrees(tmp_path: Path) -> None:
+    """Each test picture has the hash of another thing's, a few bits apart; one is a training picture, saved again."""
+    rng, words = np.random.default_rng(0), [int(look_of(disc(seed)), 16) for seed in range(6)]
+    assert max((one ^ words[0]).bit_count() for one in words) <= 20  # alike to the hash
+    looks = [f"{words[0]:032x}", *(f"{words[0] ^ ((1 << count) - 1):032x}" for count in (12, 12, 4))]
+    own, other = rng.normal(size=(2, 16))
+    X = np.array([own, other, own + 0.02 * rng.normal(size=16), other])
+    splits = ["train", "test", "test", "test"]
+    write_store(tmp_path / "s", X, ["ball"] * 4, splits, look=looks, content=list("abcd"))
+    found = near_copies(EmbeddingStore.open(tmp_path / "s"))
+    assert found is not None
+    assert [(one.image, one.bits) for one in found.examples] == [("3.png", 4), ("2.png", 12)]
+    assert (found.compared, found.found) == (3, 2)
 
 
 def test_a_look_survives_what_leaves_a_picture_the_same() -> None:

@@ -99,10 +99,10 @@ def show_knowledge(evaluations: Mapping[str, Evaluation]) -> None:
         if found.claims is None:
             continue
         parts = [claims_in_words(found.claims)]
-        if found.truth is not None:
+        if found.truth_to_tell is not None:
             unknown = f" ({found.unanswered:.1%} have none)" if found.unanswered else ""
             parts.append(
-                f"{found.truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class"
+                f"{found.truth_to_tell:.1%} of the shown concepts with an answer{unknown} are true of the image's class"
             )
         if found.transfer is not None:
             parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")

@@ -237,12 +237,13 @@ def _show_near(near: NearCopies) -> None:
     """Which images look like a training image: another picture of one moment, or the same, saved again."""
     console.print(
         f"[yellow]{counted(near.found, 'image')} of {near.compared:,} outside the training split "
-        f"{'looks' if near.found == 1 else 'look'} like a training image (at most {near.most_bits} of 128 bits of a "
-        "perceptual hash differ): accuracy will flatter the model[/yellow]"
+        f"{'looks' if near.found == 1 else 'look'} like a training image, by a perceptual hash and the embeddings: "
+        "accuracy will flatter the model[/yellow]"
     )
     for one in near.examples:
         console.print(
-            f"  {escape(one.image)} ({escape(one.split)}) and {escape(one.training_image)}: {one.bits} bits",
+            f"  {escape(one.image)} ({escape(one.split)}) and {escape(one.training_image)}: {one.bits} of 128 bits "
+            "differ",
             highlight=False,
         )
     console.print("If they show the same object, delete the copies, or keep them together with --group")

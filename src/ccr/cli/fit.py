@@ -201,7 +201,7 @@ def fit(
         if len(proposed.get("knowledge", ())):
             options |= {**proposed, "candidates": options["candidates"] or PROPOSED_CANDIDATES}
     embedded = join_learned(embedded, [LearnedConcept.read(path) for path in learned or []], opened.fingerprint)
-    if "knowledge" in options:
+    if knowledge is not None:
         note_coverage(options["knowledge"], opened.classes, embedded.names, silent=as_json)
     if length is None and threshold is None:
         # None is what the library chooses for as many concepts as are left once knowledge is heard.
@@ -229,7 +229,7 @@ def fit(
             more |= {"sets": sets.to_dict(), "temperature": model.calibration_.temperature}
         print_json({"model": str(out), "split": split, "epochs": len(model.history_), "results": results, **more})
         return
-    _show(model, evaluations, sets, split, out)
+    _show(model, evaluations, sets, split, out, store=None if knowledge is not None else store)
 
 
 def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:
@@ -265,14 +265,28 @@ def _fitted(
 
 
 def _show(
-    model: ConceptClassifier, evaluations: dict[str, Evaluation], sets: SetQuality | None, split: str, out: Path
+    model: ConceptClassifier,
+    evaluations: dict[str, Evaluation],
+    sets: SetQuality | None,
+    split: str,
+    out: Path,
+    *,
+    store: Path | None,
 ) -> None:
+    """Print the results; the `store` is that of a model to which nobody has told anything, and which is to be
+    reviewed."""
     images = next(iter(evaluations.values())).n
     console.print(evaluation_table(evaluations, f"Measured on {images} images, split {split}"))
     note_few(images)
-    show_knowledge(evaluations)
+    if store is None:
+        show_knowledge(evaluations)
     if split == "all":
         note("the store has no labelled test images, so these are training images: accuracy is flattered")
     console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
+    if store is not None:
+        review = escape(shlex.join(["ccr", "review", str(out), str(store)]))
+        console.print(
+            f"Nobody has confirmed what it says of your classes: {review} asks you about each claim, with photos"
+        )
     if sets is not None:
         show_sets(sets, model.calibration_.temperature)

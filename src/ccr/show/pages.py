@@ -17,7 +17,7 @@ from ccr.explain.claims import Claim
 from ccr.knowledge import Knowledge
 from ccr.show import page
 from ccr.show.pictures import Pictures
-from ccr.utils.texts import visible, whole_percent
+from ccr.utils.texts import share_text, visible
 
 # A model's claims as a page: by class, every sentence that a positive weight says, with what speaks for it.
 #: With more classes than this, sections are folded.
@@ -94,7 +94,7 @@ def _claims_cells(claim: Claim) -> list[str]:
 
 def percent(share: float | None) -> str:
     """A share without digits behind the point, but never rounded up to all; nothing for None."""
-    return "" if share is None else whole_percent(share)
+    return "" if share is None else share_text(share)
 
 
 # Page of a checked concept list: problems of each concept, its share of images, and the images that show it most.
