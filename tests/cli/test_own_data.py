@@ -73,6 +73,16 @@ def test_odd_folders_are_named(
     assert "1 .heic; convert them" in text
 
 
+def test_a_folder_one_level_too_high_is_named_also_where_its_folders_differ(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, key in enumerate(["fruit/pear/1.png", "fruit/apple/2.png", "roots/carrot/3.png", "roots/beet/4.png"]):
+        write_image(tmp_path / "d" / key, seed)
+    assert exit_code(embed(tmp_path / "d", workspace, tmp_path / "o"), monkeypatch) == 0
+    text = " ".join(capsys.readouterr().err.split())
+    assert "the classes are the folders fruit, roots, with apple, beet, carrot, pear in them: if those are your" in text
+
+
 def test_pictures_of_unread_kinds_alone_are_refused_by_name(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
