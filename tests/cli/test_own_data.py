@@ -223,6 +223,18 @@ def test_progress_through_a_pipe_is_a_line_every_ten_seconds_or_five_percent() -
     assert lines[1.0][30] == "embedding images: 310 of 1,000 (31%), 5 min 10 s so far, about 11 min left"
 
 
+def test_the_same_work_begun_again_has_a_time_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(common.time, "monotonic", lambda: now[0])
+    with common.bar(silent=False) as tell:
+        for done in (0, 1, 2, 0, 1):
+            tell(done, 2, "fitting folds")
+            now[0] += 20
+    assert capsys.readouterr().err.splitlines()[-1] == "fitting folds: 1 of 2 (50%), 20 s so far, about 20 s left"
+
+
 def test_silent_work_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "SOONEST", 0.0)
     monkeypatch.setattr(common, "EVERY", 0.0)

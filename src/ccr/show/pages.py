@@ -88,7 +88,7 @@ def _claims_cells(claim: Claim) -> list[str]:
         percent(claim.share),
         percent(claim.purity),
         "" if claim.accuracy_without is None else f"{claim.accuracy_without:.1%}",
-        *(escape(visible(text)) for text in (claim.source, claim.by, claim.at)),
+        *(escape(visible(text)) for text in (claim.source, claim.by, claim.at.partition("T")[0])),
     ]
 
 
