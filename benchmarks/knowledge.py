@@ -149,7 +149,7 @@ def _wordnet(shared: Path, fruits: Path | None, seeds: range) -> None:
     """Lists and tables that nobody wrote, as `ccr fit` makes them without --concepts: proposed, chosen on training
     images, and known of the classes that WordNet proposed them for. The shuffled table is the control."""
     from benchmarks.concept_lists import candidates, cases, chosen, explained_truth
-    from ccr.vocab.classes import usual_size
+    from ccr.vocab.choose import usual_size
     from ccr.vocab.proposals import proposed_knowledge
     from ccr.vocab.wordnet import WordNet
 

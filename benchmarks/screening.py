@@ -64,8 +64,8 @@ def _cases(shared: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
 def _measure(X: np.ndarray, dictionary: np.ndarray, length: int) -> str:
     rule = HardThreshold(length=length, sign="both").rule(Embeddings.ready(torch.from_numpy(X)), dictionary)
     criterion = rule.criterion()
-    bytes_first = Panels(dictionary, rule, looked=0.0)
-    floats = Panels(dictionary, rule, looked=float(len(dictionary)))
+    bytes_first = Panels(dictionary, rule, n_exact=0.0)
+    floats = Panels(dictionary, rule, n_exact=float(len(dictionary)))
     found, looked = bytes_first.examined(X, criterion)
     seconds = take_turns(
         {"bytes": lambda: bytes_first.entries(X, criterion), "floats": lambda: floats.entries(X, criterion)},

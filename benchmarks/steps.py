@@ -15,7 +15,7 @@ from benchmarks.opponents import DenseLoop
 from ccr import HardThreshold, kernels
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
-from ccr.kernels.choice import choose_tier
+from ccr.kernels.tiers import choose_tier
 from ccr.refine.data import Labelled
 from ccr.refine.engines import SparseEngine
 from ccr.refine.loop import RefinementProblem, Trainer
@@ -107,7 +107,7 @@ def _with_few_weights(problem: RefinementProblem, workers: Workers) -> Trainer:
 
 def _by_tier(tier: str, work: Callable[[], Any]) -> Callable[[], Any]:
     """The same work by the kernels of a tier."""
-    names = ("SCREENS", "PackedConcepts", "Training", "code_rows", "logits")
+    names = ("SCREENS", "PackedConcepts", "StepKernels", "code_rows", "logits")
 
     def run() -> Any:
         before, chosen = {name: getattr(kernels, name) for name in names}, choose_tier(tier)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks.concept_lists import judged_table
 from benchmarks.results import sections, with_section, write
+from benchmarks.steps import Shape, _measure
 
 
 def test_a_run_replaces_its_own_table_and_leaves_the_others(tmp_path: Path) -> None:
@@ -25,6 +26,13 @@ def test_the_page_of_this_project_is_read_back_as_it_is() -> None:
     for cpu, section in sections(text).items():
         assert section.count("|---") >= 1
         assert with_section(text, introduction, cpu, section) == text
+
+
+def test_steps_are_timed_by_every_tier_with_few_weights_too() -> None:
+    """On a shape that takes no time: what is measured is not looked at, only that all of it can be."""
+    lines = _measure(Shape("tiny", 600, 40, 6, 5, 512, 64, 1, 0.0, 9.0, 0.0))
+    assert {"plain dense loop", "bare X D^T"} <= {line.other.split(":")[0].split(",")[0] for line in lines}
+    assert any(line.ours.startswith("five weights per class") for line in lines)
 
 
 def test_a_judges_verdicts_are_counted_by_world_and_concept() -> None:

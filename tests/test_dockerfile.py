@@ -26,7 +26,7 @@ def test_what_is_sent_is_the_package_and_nothing_else() -> None:
         "ccr-demo/model/config.json",
         ".git/config",
         "src/ccr/__pycache__/x.pyc",
-        "docs/hub.md",
+        "docs/shipping.md",
     ):
         assert not sent(path), path
 

@@ -85,11 +85,11 @@ def test_no_room_imports_from_one_after_it(package: str) -> None:
 
 def test_every_command_of_ccr_imports_no_other_command() -> None:
     for path in (SOURCE / "cli").glob("*.py"):
-        if path.stem in ("__init__", "commands") or path.stem.startswith(("common", "knowledge_")):
+        if path.stem in ("__init__", "commands") or path.stem.startswith("common"):
             continue
         for other in imported(path):
             inner = other[2] if other[:2] == ("ccr", "cli") and len(other) > 2 else "common"
-            assert inner.startswith(("common", "knowledge_terminal")), f"{path} imports {'.'.join(other)}"
+            assert inner.startswith("common"), f"{path} imports {'.'.join(other)}"
 
 
 def test_the_package_exports_what_it_says() -> None:

@@ -6,7 +6,7 @@ The adapter maps texts to directions of CLIP ViT-B/16's text space, in two steps
    ViT-B/32 vectors can be used as well;
 2. words:  MiniLM sentence vector -> ViT-B/16 text vector, from all of these words.
 
-The words are kept: `ccr.encoders.bundled_texts` has the formula, by which the known words of a text correct what
+The words are kept: `ccr.encoders.bundled` has the formula, by which the known words of a text correct what
 is predicted for it. No image is trained on. No text is trained on that has a class name of CIFAR-10, or a plural of
 one, among its words. Choices are made on held-out anchors only.
 
@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 
 from ccr.encoders.assets import MINILM, fetch_group
-from ccr.encoders.bundled_texts import SentenceModel, TextAdapter, load_adapter
+from ccr.encoders.bundled import SentenceModel, TextAdapter, load_adapter
 from tools.text_adapter.anchors import Sentences, load_anchors
 from tools.text_adapter.choosing import CHOSEN, VARIANTS, Choosing
 from tools.text_adapter.final import final_tests

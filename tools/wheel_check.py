@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from tests.docs.blocks import blocks, command_lines
-from tests.docs.workspace import FRUIT, KINDS, LIST
+from tests.docs.workspace import FRUIT, KINDS, LIST, TABLE
 
 ROOT = Path(__file__).parents[1]
 
@@ -63,11 +63,12 @@ def readers_folder(folder: Path, per_kind: int) -> Path:
         shutil.copy(place, folder / f"{kind}.jpg")
     shutil.copytree(FRUIT, folder / "ccr-demo" / "store")
     shutil.copy(LIST, folder / "ccr-demo" / "concepts.txt")
+    shutil.copy(TABLE, folder / "ccr-demo" / "knowledge.csv")
     return folder
 
 
 def run_readme(python: Path, folder: Path) -> None:
-    """Every block that is to be run, line by line as a shell does, or as a script."""
+    """Every block that is to be run, line by line as a shell does, or as a script; a review is told yes to all."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     clean["PATH"] = f"{python.parent}{os.pathsep}{clean['PATH']}"
     for block in (block for block in blocks(ROOT / "README.md") if block.runs):
@@ -76,7 +77,8 @@ def run_readme(python: Path, folder: Path) -> None:
             subprocess.run([str(python), "-c", block.code], cwd=folder, env=clean, check=True)
         for line in command_lines(block.code) if block.language == "sh" else ():
             print(f"$ {line}", flush=True)
-            subprocess.run(["bash", "-c", line], cwd=folder, env=clean, check=True)
+            answers = "y\n" * 500 if line.startswith("ccr review") else ""
+            subprocess.run(["bash", "-c", line], cwd=folder, env=clean, check=True, input=answers, text=True)
 
 
 if __name__ == "__main__":

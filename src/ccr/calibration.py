@@ -101,14 +101,14 @@ def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
     Convex in 1 / T. Where every T is as good, or the best is beyond 1/20 to 20, it is the nearest to 1 or the end.
     """
     wide = logits.astype(np.float64)
-    own = wide[np.arange(len(y)), y]
+    true = wide[np.arange(len(y)), y]
 
     def loss(log_temperature: float) -> float:
         scale = math.exp(-log_temperature)
-        return float(np.mean(special.logsumexp(wide * scale, axis=1) - own * scale))
+        return float(np.mean(special.logsumexp(wide * scale, axis=1) - true * scale))
 
-    found = scipy.optimize.minimize_scalar(loss, bounds=(-_FAR, _FAR), method="bounded", options={"xatol": 1e-6})
-    return math.exp(found.x) if loss(found.x) < loss(0.0) else 1.0
+    best = scipy.optimize.minimize_scalar(loss, bounds=(-_FAR, _FAR), method="bounded", options={"xatol": 1e-6})
+    return math.exp(best.x) if loss(best.x) < loss(0.0) else 1.0
 
 
 def measured_temperature(logits: np.ndarray, y: np.ndarray, folds: int = 5) -> float:
@@ -123,8 +123,8 @@ def measured_temperature(logits: np.ndarray, y: np.ndarray, folds: int = 5) -> f
     gained = 0.0
     for number in range(folds):
         out = fold == number
-        found = fit_temperature(logits[~out], y[~out])
-        gained += out.sum() * (cross_entropy(logits[out], y[out]) - cross_entropy(logits[out] / found, y[out]))
+        temperature = fit_temperature(logits[~out], y[~out])
+        gained += out.sum() * (cross_entropy(logits[out], y[out]) - cross_entropy(logits[out] / temperature, y[out]))
     return fit_temperature(logits, y) if gained > 0 else 1.0
 
 
@@ -139,20 +139,20 @@ def fewest_images(coverage: float) -> int:
     return math.ceil(coverage / (1 - coverage) - 1e-9)
 
 
-def least_probability(own: np.ndarray, coverage: float) -> float:
+def least_probability(true: np.ndarray, coverage: float) -> float:
     """Threshold of split conformal sets, the least probability of a class in a set: the k-th largest of the
     probabilities `own` (n,) that calibration images gave their true classes, k = ceil((n + 1) coverage).
 
     Then a new image's class is in its set with at least this probability, and at most 1 / (n + 1) more where no two
     are equal, if the image is exchangeable with those (Vovk; Lei et al. 2018; Sadinle et al. 2019).
     """
-    k = math.ceil((len(own) + 1) * coverage - 1e-9)
-    if k > len(own):
+    k = math.ceil((len(true) + 1) * coverage - 1e-9)
+    if k > len(true):
         raise CCRError(
-            f"a coverage of {coverage:g} needs at least {fewest_images(coverage)} calibration images, got {len(own)}: "
+            f"a coverage of {coverage:g} needs at least {fewest_images(coverage)} calibration images, got {len(true)}: "
             "ask for less, or hold out more"
         )
-    return float(np.sort(own)[::-1][k - 1])
+    return float(np.sort(true)[::-1][k - 1])
 
 
 def prediction_sets(probabilities: np.ndarray, least: float, classes: tuple[Any, ...]) -> PredictionSets:
@@ -230,9 +230,9 @@ def calibrate(head: LinearHead, warm: CodedLabels, held: CodedLabels, coverage: 
     temperature = measured_temperature(head.logits(warm.codes), warm.y)
     cooled = LinearHead(head.coef / head.coef.dtype.type(temperature), head.intercept / temperature)
     cooled = cooled.astype(head.coef.dtype)
-    own = shares(cooled.logits(held.codes))[np.arange(len(held.y)), held.y]
-    least = least_probability(own, coverage)
-    return Calibrated(cooled, Calibration(temperature, coverage, least, len(own), typical_codes(held.codes)))
+    true = shares(cooled.logits(held.codes))[np.arange(len(held.y)), held.y]
+    least = least_probability(true, coverage)
+    return Calibrated(cooled, Calibration(temperature, coverage, least, len(true), typical_codes(held.codes)))
 
 
 def half_rows(y: np.ndarray, classes: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -27,6 +27,7 @@ from ccr.io.provenance import Provenance, encoder_of, kept_concepts, left_out_fa
 from ccr.knowledge import Knowledge
 from ccr.labels import (
     ClassWeight,
+    Labels,
     fit_parts,
     held_out,
     labels_like,
@@ -38,8 +39,8 @@ from ccr.labels import (
 )
 from ccr.metrics import fidelity
 from ccr.model import ConceptModel, LinearModel
-from ccr.refine import Callback, Refinement, Training, refine
-from ccr.refine.data import Permitted, split
+from ccr.refine import Callback, Refinement, Training
+from ccr.refine.data import Labelled, split
 from ccr.refine.engines import EngineName
 from ccr.refine.likely import (
     FitData,
@@ -47,16 +48,16 @@ from ccr.refine.likely import (
     check_probability,
     check_stated_truth,
     refine_likely,
-    stating,
     takes_thresholds,
     whole_dictionary,
+    with_stated_truth,
 )
-from ccr.refine.loop import PartedCheckpoint, refine_with
+from ccr.refine.loop import PartedCheckpoint, RefinementProblem, solve_with_weights
 from ccr.refine.measure import CheckpointFolder
 from ccr.refine.options import Optimizer, Schedule
-from ccr.refine.region import Bound, Claims, Informed, check_claims, informed_facts
+from ccr.refine.region import Bound, Claims, GroundedBound, check_claims, informed_facts
 from ccr.shown import Shown
-from ccr.space import Angular, Center, Dispersion
+from ccr.space import Angular, Center, Dispersion, Space
 from ccr.utils.arrays import coded_frame
 
 
@@ -96,7 +97,7 @@ class FromModel:
         )
 
 
-def answered_by(
+def delegate(
     method: Callable[Concatenate[Model, Arguments], Answer],
 ) -> Callable[Concatenate[Any, Arguments], Answer]:
     """A method of an estimator that asks the same of its fitted model; data frames must have the columns of `fit`."""
@@ -135,8 +136,8 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
     encoder_fingerprint_ = FromModel("provenance.encoder_fingerprint")
     metrics_ = FromModel("provenance.metrics")
 
-    predict = answered_by(LinearModel.predict)
-    predict_proba = answered_by(LinearModel.predict_proba)
+    predict = delegate(LinearModel.predict)
+    predict_proba = delegate(LinearModel.predict_proba)
 
     def note_columns(self, X: Any) -> None:
         """Keep the names of a data frame's columns, which later ones must have in the same order."""
@@ -184,8 +185,8 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
         for each concept; one of pandas is sparse."""
         self.check_columns(X)
         codes = self.fitted().encode(X)
-        wanted = _get_output_config("transform", self)["dense"]
-        return codes if wanted == "default" else coded_frame(codes, self.get_feature_names_out(), wanted, X)
+        kind = _get_output_config("transform", self)["dense"]
+        return codes if kind == "default" else coded_frame(codes, self.get_feature_names_out(), kind, X)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits (m, classes): intercept plus the sum of contributions. Of two classes, as scikit-learn wants it, how
@@ -201,10 +202,10 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
         weights = None if sample_weight is None else sample_weights(sample_weight, len(right))
         return float(np.average(right, weights=weights))
 
-    explain_many = answered_by(LinearModel.explain_many)
+    explain_many = delegate(LinearModel.explain_many)
 
     def explain(self, x: Any) -> Explanation:
-        """Why the embedding x (d,) is predicted as it is."""
+        """Explanation of the prediction of the embedding x (d,)."""
         return self.fitted().explain(x)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -358,21 +359,21 @@ class ConceptClassifier(ModelEstimator, OnHub):
     fidelity_ = FromModel("provenance.fidelity")
     calibration_ = FromModel("calibration")
 
-    evaluate = answered_by(ConceptModel.evaluate)
-    view = answered_by(ConceptModel.view)
-    coactivation = answered_by(ConceptModel.coactivation)
-    images_of = answered_by(ConceptModel.images_of)
-    audit = answered_by(ConceptModel.audit)
-    intervention_curve = answered_by(ConceptModel.intervention_curve)
-    predict_images = answered_by(ConceptModel.predict_images)
-    explain_image = answered_by(ConceptModel.explain_image)
-    explain_images = answered_by(ConceptModel.explain_images)
-    to_onnx = answered_by(ConceptModel.to_onnx)
-    to_torch = answered_by(ConceptModel.to_torch)
-    edit = answered_by(EditSession)
-    predict_set = answered_by(ConceptModel.predict_set)
-    evaluate_sets = answered_by(ConceptModel.evaluate_sets)
-    question = answered_by(ConceptModel.question)
+    evaluate = delegate(ConceptModel.evaluate)
+    view = delegate(ConceptModel.view)
+    coactivation = delegate(ConceptModel.coactivation)
+    images_of = delegate(ConceptModel.images_of)
+    audit = delegate(ConceptModel.audit)
+    intervention_curve = delegate(ConceptModel.intervention_curve)
+    predict_images = delegate(ConceptModel.predict_images)
+    explain_image = delegate(ConceptModel.explain_image)
+    explain_images = delegate(ConceptModel.explain_images)
+    to_onnx = delegate(ConceptModel.to_onnx)
+    to_torch = delegate(ConceptModel.to_torch)
+    edit = delegate(EditSession)
+    predict_set = delegate(ConceptModel.predict_set)
+    evaluate_sets = delegate(ConceptModel.evaluate_sets)
+    question = delegate(ConceptModel.question)
 
     def __init__(
         self,
@@ -467,113 +468,103 @@ class ConceptClassifier(ModelEstimator, OnHub):
         """
         X, validation = fit_parts(X, y, sample_weight, validation, self.validation_fraction)
         texts = self._checked_concepts()
-        Embeddings(X).check_dimension(texts.dimension)
-        labels = number_labels(labels_of(X, y), len(Embeddings(X)))
+        rows = Embeddings(X)
+        rows.check_dimension(texts.dimension)
+        labels = number_labels(labels_of(X, y), len(rows))
         seed, checkpoint = self._started(checkpoint)
 
         # Where concepts start and how far they may move; which images train, choose the epoch, and calibrate.
         bound = Bound.fit(texts, X, **self._given(BOUND))
         images = bound.space.images(X).make_resident()
-        watched = held_out(
-            validation,
-            labels,
-            space=bound.space,
-            dimension=texts.dimension,
-            fraction=self.validation_fraction,
-            seed=seed,
-        )
-        parts = CalibrationParts(watched)
-        if self.coverage is not None:
-            parts = CalibrationParts.of(images, labels, watched, coverage=self.coverage, seed=seed)
+        parts = self._parts(images, labels, validation, bound.space, seed)
         weights = training_weights(labels, class_weight=self.class_weight, sample_weight=sample_weight)
-        classes = labels.classes.tolist()
-        train, other = split(images, labels.y, weights, parts.watched, parts.left_out)
-        known = Informed.fit(
-            self.knowledge, bound, train, X, classes, claims=self.claims, min_transfer=self.min_transfer
+        train, held = split(images, labels.y, weights, parts.watched, parts.left_out)
+        known = GroundedBound.fit(
+            self.knowledge, bound, train, X, labels.classes.tolist(), claims=self.claims, min_transfer=self.min_transfer
         )
 
         # Algorithm 2, and once more where answers say what photos show.
-        initial, training = known.bound.initial, self._training(seed, known.bound)
-        run = partial(
-            refine,
-            initial,
-            images,
-            labels.y,
-            coder=self._coder(known, len(initial)),
-            radius=known.bound.radius,
-            start=known.bound.start,
-            classes=len(classes),
-            sample_weight=weights,
-            validation=parts.watched,
-            left_out=parts.left_out,
-            permitted=known.permitted,
-            engine=self.engine,
-        )
-        fewest = partial(
-            refine_with, weights=self.weights_per_class, held_out=parts.watched, training=training, callback=callback
-        )
-        result, shown = fewest(run, checkpoint=checkpoint), None
+        problem = self._problem(known, train, held, len(labels.classes), seed)
+        run = partial(solve_with_weights, weights=self.weights_per_class, engine=self.engine, callback=callback)
+        result, shown = run(problem, checkpoint=checkpoint), None
+        data = FitData(X, validation, labels, texts, parts.left_out, problem)
         if known.permitted is not None:
             # A part of the checkpoint, so that a fit that is killed in its second refinement goes on there.
             below = None if checkpoint is None else checkpoint.part("with-answers")
+            result, shown = self._likely(result, known, data, partial(run, checkpoint=below))
 
-            def again(coder: Coder, permitted: Permitted) -> Refinement:
-                return fewest(partial(run, coder=coder, permitted=permitted), checkpoint=below)
-
-            data = FitData(X, validation, classes, train, other, parts.left_out, training)
-            result, shown = self._likely(result, known, data, again)
-
-        # The frozen model, of the concepts that are left.
-        kept, initial = known.rows[result.kept], kept_concepts(initial, result.kept)
-        facts = informed_facts(self.knowledge, known, texts.names) | left_out_facts(texts, kept)
-        texts = kept_concepts(texts, kept)
-        own = bound.space.own_texts(texts.embeddings) if self.knowledge is None else initial.embeddings
-        measured = fidelity(images.sample(FIDELITY_ROWS), result.dictionary, own)
-        facts |= training_facts(result, initial, fidelity=measured)
-        model = ConceptModel(
-            space=bound.space,
-            concepts=stored_concepts(initial.names, result.dictionary),
-            initial=initial,
-            rule=result.rule,
-            head=LinearHead(np.ascontiguousarray(result.weights.T), result.bias),
-            classes=labels.classes,
-            provenance=Provenance(self.settings(), texts, **encoder_of(X), **facts),
-            shown=shown,
-        )
-        model = model.with_claims_seen(images, labels.y)
+        model = self._frozen(data, known, result, shown)
         self.model_ = model if self.coverage is None else parts.calibrated(model)
         self.note_columns(X)
         return self
 
+    def _parts(self, images: Embeddings, labels: Labels, validation: Any, space: Space, seed: int) -> CalibrationParts:
+        """The images that choose the epoch, and those that calibrate, if a coverage is asked for."""
+        watched = held_out(
+            validation, labels, space=space, dimension=images.shape[1], fraction=self.validation_fraction, seed=seed
+        )
+        if self.coverage is None:
+            return CalibrationParts(watched)
+        return CalibrationParts.of(images, labels, watched, coverage=self.coverage, seed=seed)
+
+    def _problem(
+        self, known: GroundedBound, train: Labelled, held: Labelled | None, classes: int, seed: int
+    ) -> RefinementProblem:
+        """The optimisation problem of the first refinement."""
+        bound = known.bound
+        rate = bound.rate(self.dictionary_rate)
+        return RefinementProblem(
+            np.array(bound.initial.embeddings, np.float32),
+            train,
+            held,
+            self._coder(known, len(bound.initial)),
+            bound.radius,
+            classes,
+            Training(**{**self._given(TRAINING), "dictionary_rate": rate, "seed": seed}),
+            bound.start,
+            known.permitted,
+        )
+
     def _likely(
-        self, result: Refinement, known: Informed, data: FitData, again: Callable[[Coder, Permitted], Refinement]
+        self, result: Refinement, known: GroundedBound, data: FitData, run: Callable[[RefinementProblem], Refinement]
     ) -> tuple[Refinement, Shown | None]:
         """The refinement with what answers about photos make of it, and the map from scores to probabilities."""
         assert self.knowledge is not None
-        assert known.permitted is not None
         if not isinstance(result.rule, (ThresholdRule, TopRule)):
             return result, None  # codes are no scores
-        answers = PhotoAnswers.of(self.knowledge, known, data, result, self._checked_concepts())
+        answers = PhotoAnswers.of(self.knowledge, known, data, result)
         if not answers.pairs:
             return result, None
-        probability, start = self.min_probability, known.bound.initial.embeddings
+        probability = None if self.min_probability is None else float(self.min_probability)
         if answers.source == "classes":
             probability = probability or 0.0
         if probability == 0 or not takes_thresholds(self.coder):
-            shown = answers.map(whole_dictionary(result, start)).of(result.kept)
+            shown = answers.map(whole_dictionary(result, data.problem.dictionary)).of(result.kept)
         else:
-            result, shown = refine_likely(
-                result,
-                answers,
-                again,
-                start=start,
-                data=data,
-                permitted=known.permitted,
-                probability=None if probability is None else float(probability),
-            )
+            result, shown = refine_likely(result, answers, data, run, probability)
         if shown.source == "photos" and self.stated_truth is not None:
-            shown = stating(result, shown, data.train, self.stated_truth)
+            shown = with_stated_truth(result, shown, data.problem.train, self.stated_truth)
         return result, shown
+
+    def _frozen(self, data: FitData, known: GroundedBound, result: Refinement, shown: Shown | None) -> ConceptModel:
+        """The frozen model, of the concepts that are left."""
+        kept, space, images = known.rows[result.kept], known.bound.space, data.problem.train.X
+        initial, texts = kept_concepts(known.bound.initial, result.kept), kept_concepts(data.texts, kept)
+        origins = space.own_texts(texts.embeddings) if self.knowledge is None else initial.embeddings
+        measured = fidelity(images.sample(FIDELITY_ROWS), result.dictionary, origins)
+        facts = informed_facts(self.knowledge, known, data.texts.names) | left_out_facts(data.texts, kept)
+        facts |= training_facts(result, initial, fidelity=measured)
+        model = ConceptModel(
+            space=space,
+            concepts=stored_concepts(initial.names, result.dictionary),
+            initial=initial,
+            rule=result.rule,
+            head=LinearHead(np.ascontiguousarray(result.weights.T), result.bias),
+            classes=data.labels.classes,
+            provenance=Provenance(self.settings(), texts, **encoder_of(data.X), **facts),
+            shown=shown,
+        )
+        return model.with_claims_seen(images, data.labels.y)
 
     def shared_model(self) -> ConceptModel:
         """The fitted model, which the model card describes."""
@@ -604,7 +595,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
             seed = checkpoint.seed(seed)
         return seed, checkpoint
 
-    def _coder(self, known: Informed, n: int) -> Coder:
+    def _coder(self, known: GroundedBound, n: int) -> Coder:
         """The coder for the n concepts that may have a weight."""
         if self.coder is None:
             return HardThreshold(length=usual_length(n))
@@ -616,6 +607,3 @@ class ConceptClassifier(ModelEstimator, OnHub):
         """Hyperparameters as a saved model has them: NumPy's own numbers of few digits would stay so all the way."""
         given = {name: getattr(self, name) for name in names}
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
-
-    def _training(self, seed: int, bound: Bound) -> Training:
-        return Training(**{**self._given(TRAINING), "dictionary_rate": bound.rate(self.dictionary_rate), "seed": seed})

@@ -126,12 +126,12 @@ def unknown_concept(name: object, known: Sequence[str]) -> CCRError:
 def _checked_names(names: Iterable[str], n: int) -> tuple[str, ...]:
     if isinstance(names, str):
         raise CCRError(f"names must be a list of texts, got the one text {names!r}: put it in a list")
-    given = list(names)
-    for row, name in enumerate(given):
+    texts = list(names)
+    for row, name in enumerate(texts):
         if not isinstance(name, str) or not name.strip():
             raise CCRError(f"every concept needs a name, got {name!r} in row {row}: give a text that is not empty")
         check_name(name, "a concept's name")
-    stripped = tuple(str(name).strip() for name in given)
+    stripped = tuple(str(name).strip() for name in texts)
     if len(stripped) != n:
         raise CCRError(f"there must be one name for each embedding, got {len(stripped)} names and {n} rows")
     first: dict[str, int] = {}
@@ -156,7 +156,7 @@ def _checked_rows(embeddings: Any) -> np.ndarray:
         raise CCRError(f"embeddings must be finite, got NaN or infinity in row {bad}: embed that text again")
     if not rows.any(axis=1).all():
         bad = int(np.flatnonzero(~rows.any(axis=1))[0])
-        raise CCRError(f"an embedding must point somewhere, got only zeros in row {bad}: embed that text again")
+        raise CCRError(f"row {bad} of the concepts is all zeros: embeddings need a norm above 0; embed that text again")
     unit = unit_rows(rows).astype(np.float32)
     unit.setflags(write=False)
     return unit

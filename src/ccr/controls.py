@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -22,13 +22,13 @@ from ccr.coding import HardThreshold, code_size
 from ccr.concepts import Concepts
 from ccr.encoders import Encoder
 from ccr.errors import CCRError
+from ccr.explain.terms import PlainResult, plain_fields
 from ccr.heads import LinearHead, fit_softmax
 from ccr.labels import Part, store_parts, stratified_folds
 from ccr.metrics import SHOWN, Interval, largest_shown, paired_bootstrap
 from ccr.refine.region import unrefined
 from ccr.space import Space
-from ccr.utils.processes import Tell, no_progress
-from ccr.utils.texts import share_text
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab import embed_concepts, random_words
 
 # Gain of refinement: CCR against its own baseline at equal length and dispersion, and against a refitted head.
@@ -79,16 +79,14 @@ def refinement_gain(
     options: Mapping[str, Any],
     seeds: Sequence[int] = range(5),
     jobs: int = 1,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Gain:
     """Fit CCR and its baseline with the same options for every seed, and measure both on the test split.
 
     Parameters
     ----------
-    options : mapping
-        Further parameters of CCR's `ConceptClassifier`, and but for its bound of its baseline's.
-    jobs : int
-        Models fitted at a time, at least 1, each on one thread.
+    options : further parameters of CCR's `ConceptClassifier`, and but for its bound of its baseline's.
+    jobs : models fitted at a time, at least 1, each on one thread.
     """
     settings = (unrefined(options), dict(options))
 
@@ -118,7 +116,7 @@ def one_thread_each(jobs: int) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(before)
 
 
-def _finished(waiting: Sequence[Future[Any]], tell: Tell) -> Sequence[Future[Any]]:
+def _finished(waiting: Sequence[Future[Any]], tell: OnProgress) -> Sequence[Future[Any]]:
     """The same, all done."""
     for number, _ in enumerate(as_completed(waiting), start=1):
         tell(number, len(waiting), "fitting models")
@@ -155,17 +153,13 @@ NOTED = "controls"
 
 
 @dataclass(frozen=True)
-class Control:
+class Control(PlainResult):
     """Accuracy in [0, 1] with meaningless concepts, and the meaning gap: how far the model is ahead, with its interval
     by a paired bootstrap over the images."""
 
     accuracy: float
     gap: float
     interval: Interval
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {"accuracy": self.accuracy, "gap": self.gap, "interval": list(self.interval)}
 
 
 @dataclass(frozen=True)
@@ -190,7 +184,7 @@ class Controls:
 
 
 def measure_controls(
-    model: ConceptClassifier, store: Any, encoder: Encoder, *, seed: int = 0, tell: Tell = no_progress
+    model: ConceptClassifier, store: Any, encoder: Encoder, *, seed: int = 0, tell: OnProgress = no_progress
 ) -> Controls:
     """Fit as the model was fitted, on the store's training images, with as many random words and random vectors as it
     had concepts, and measure all three on the test images. These know nothing. A model with knowledge is also fitted
@@ -208,9 +202,9 @@ def measure_controls(
     if fitted.provenance.texts is None:
         raise CCRError("the model does not know its concepts' texts, so nothing can stand in their place: fit it again")
     fitted.images(store)  # refuses embeddings of another encoder
-    given = [*fitted.names, *fitted.provenance.left_out]
-    like = Concepts(given, np.ones((len(given), fitted.dimension)))
-    words = random_words(len(given), seed=seed, exclude=[*given, *map(str, fitted.classes.tolist())])
+    listed = [*fitted.names, *fitted.provenance.left_out]
+    like = Concepts(listed, np.ones((len(listed), fitted.dimension)))
+    words = random_words(len(listed), seed=seed, exclude=[*listed, *map(str, fitted.classes.tolist())])
     kinds = {"random words": embed_concepts(words, encoder), "random vectors": random_unit_concepts(like, seed=seed)}
     test = parts["test"]
     right = [fitted.predict(test.X) == test.y]
@@ -218,15 +212,15 @@ def measure_controls(
         right.append(_fitted(model, concepts, parts, name, tell).predict(test.X) == test.y)
     if model.knowledge is not None:
         assert model.concepts is not None
-        told = {"knowledge": model.knowledge.shuffled(seed), "claims": model.claims}
-        shuffled = _fitted(model, model.concepts, parts, "shuffled knowledge", tell, **told)
+        shuffled_knowledge = {"knowledge": model.knowledge.shuffled(seed), "claims": model.claims}
+        shuffled = _fitted(model, model.concepts, parts, "shuffled knowledge", tell, **shuffled_knowledge)
         right.append(shuffled.predict(test.X) == test.y)
     scores = np.array(right, np.float64)
-    _, apart = paired_bootstrap(scores)
+    _, gaps = paired_bootstrap(scores)
     means = scores.mean(axis=1)
     controls = [
-        Control(float(mean), float(means[0] - mean), found.turned())
-        for mean, found in zip(means[1:], apart[1:], strict=True)
+        Control(float(mean), float(means[0] - mean), each.turned())
+        for mean, each in zip(means[1:], gaps[1:], strict=True)
     ]
     return Controls(len(test.y), float(means[0]), *controls)
 
@@ -236,7 +230,7 @@ def _fitted(
     concepts: Concepts,
     parts: Mapping[str, Part],
     name: str,
-    tell: Tell,
+    tell: OnProgress,
     **known: Any,
 ) -> ConceptClassifier:
     """The same settings with other concepts, or knowledge; nothing is held out for certainty, which only the model
@@ -253,7 +247,7 @@ def _fitted(
 
 
 def random_unit_concepts(concepts: Concepts, *, seed: int) -> Concepts:
-    """As many isotropic random unit vectors as there are concepts, of their dimension, called "random 0", ..."""
+    """Isotropic random unit vectors, as many as there are concepts and of their dimension, called "random 0", ..."""
     rows = np.random.default_rng(seed).normal(size=concepts.embeddings.shape)
     return Concepts([f"random {row}" for row in range(len(rows))], rows)
 
@@ -272,13 +266,13 @@ class Worth(NamedTuple):
 
     @property
     def ahead(self) -> float:
-        """How far the list is ahead of random words without refinement. The *meaning gap* is something else: of a
+        """Lead of the list over random words without refinement. The *meaning gap* is something else: of a
         refined model, at its own settings, over its controls (`ccr fit --controls`, `ccr compare`)."""
         return self.accuracy - self.random_words
 
 
 def list_worth(
-    concepts: Concepts, random_words: Concepts, *, train: Part, test: Part, tell: Tell = no_progress
+    concepts: Concepts, random_words: Concepts, *, train: Part, test: Part, tell: OnProgress = no_progress
 ) -> Worth:
     """The accuracy to expect without refinement, at 12 concepts per image and 5 weights per class."""
     accuracies = []
@@ -335,11 +329,11 @@ class CrossValidation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
-        return {**asdict(self), "folds": self.folds, "interval": list(self.interval), "by_fold": list(self.by_fold)}
+        return {**plain_fields(self), "folds": self.folds}
 
 
 @dataclass(frozen=True)
-class Stability:
+class Stability(PlainResult):
     """Stability of explanations when the model is fitted again, with another seed and on a bootstrap sample of the
     training images.
 
@@ -356,19 +350,15 @@ class Stability:
     same_class: float
     lasting_claims: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return asdict(self)
 
-
-def in_words(found: Stability) -> str:
+def stability_sentence(stability: Stability) -> str:
     """Stability in a few sentences."""
     return (
-        f"Stability over {found.refits} refits with other seeds and samples of the training images: of the {SHOWN} "
-        f"concepts shown first for an image, {found.overlap:.2f} stay from one refit to another (shown by both / by "
-        f"either), {found.overlap_same_class:.2f} where both predict the same class, as they do for "
-        f"{share_text(found.same_class)} of the images. {share_text(found.lasting_claims)} of the model's positive "
-        "weights are in every refit. A reason that comes and goes is not a reason."
+        f"Stability over {stability.refits} refits with other seeds and samples of the training images: of the {SHOWN} "
+        f"concepts shown first for an image, {stability.overlap:.2f} stay from one refit to another (shown by both / "
+        f"by either), {stability.overlap_same_class:.2f} where both predict the same class, as they do for "
+        f"{stability.same_class:.0%}. {stability.lasting_claims:.0%} of the model's positive weights are in every "
+        "refit. A reason that comes and goes is not a reason."
     )
 
 
@@ -381,7 +371,7 @@ def cross_validate(
     folds: int = 5,
     seed: int = 0,
     jobs: int = 1,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> CrossValidation:
     """Fit the model's settings on all folds but one and measure on that one, each in turn.
 
@@ -428,7 +418,7 @@ def stability(
     refits: int = REFITS,
     seed: int = 0,
     jobs: int = 1,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Stability:
     """Fit the model's settings `refits` times, each on a bootstrap sample of `train` with a seed of its own, and
     compare what is shown for `images` (m, d).
@@ -453,15 +443,15 @@ def stability(
         overlaps.append(np.where(either > 0, both / np.maximum(either, 1), 1.0))
         alike.append(first == second)
     overlap, same = np.concatenate(overlaps), np.concatenate(alike)
-    own = _claims(model)
-    lasting = own.intersection(*(claims for _, _, claims in found))
+    claimed = _claims(model)
+    lasting = claimed.intersection(*(claims for _, _, claims in found))
     return Stability(
         refits=refits,
         images=len(found[0][0]),
         overlap=float(overlap.mean()),
         overlap_same_class=float(overlap[same].mean()) if same.any() else 0.0,
         same_class=float(same.mean()),
-        lasting_claims=len(lasting) / max(len(own), 1),
+        lasting_claims=len(lasting) / max(len(claimed), 1),
     )
 
 
@@ -486,7 +476,7 @@ def _rows(X: Any, rows: np.ndarray) -> Any:
     return X[rows] if select is None else select(rows=rows)
 
 
-def _in_turn(work: Any, items: Sequence[Any], jobs: int, what: str, tell: Tell) -> list[Any]:
+def _in_turn(work: Any, items: Sequence[Any], jobs: int, what: str, tell: OnProgress) -> list[Any]:
     """`work` of every item, in order, `jobs` at a time."""
     results = []
     tell(0, len(items), what)

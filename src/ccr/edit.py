@@ -141,29 +141,29 @@ def _merged(model: ConceptModel, first: str, second: str, name: str | None) -> C
     The merged code is (s1 + s2) / |d1 + d2|, so weights (w1 + w2) |d1 + d2| / 2 leave logits as they are where both
     concepts have the same code.
     """
-    one, two = model.row(first), model.row(second)
-    if one == two:
+    first_row, second_row = model.row(first), model.row(second)
+    if first_row == second_row:
         raise CCRError(f"merging needs two different concepts, got {first!r} twice")
     rows, apart = {}, 0.0
     for key, before in _row_sets(model).items():
-        total = before[one].astype(np.float64) + before[two]
+        total = before[first_row].astype(np.float64) + before[second_row]
         if np.linalg.norm(total) < 1e-3:
             raise CCRError(
                 f"{first!r} and {second!r} are opposites, with nothing halfway between: suppress one instead"
             )
         rows[key] = before.copy()
-        rows[key][one] = unit_rows(total[None, :])[0]
+        rows[key][first_row] = unit_rows(total[None, :])[0]
         if key == "refined":
             apart = float(np.linalg.norm(total))
     coef = model.head.coef.copy()
-    coef[:, one] = (coef[:, one] + coef[:, two]) * (apart / 2)
+    coef[:, first_row] = (coef[:, first_row] + coef[:, second_row]) * (apart / 2)
     names = list(model.names)
-    names[one] = names[one] if name is None else name
-    names[two] = "merged"  # gone in a moment; the new name may be the second one's
-    while names.count(names[two]) > 1:
-        names[two] += "_"
+    names[first_row] = names[first_row] if name is None else name
+    names[second_row] = "merged"  # gone in a moment; the new name may be the second one's
+    while names.count(names[second_row]) > 1:
+        names[second_row] += "_"
     merged = _rebuilt(_with_coef(model, coef), names, **rows)
-    return _kept(merged, [row for row in range(len(names)) if row != two])
+    return _kept(merged, [row for row in range(len(names)) if row != second_row])
 
 
 def _with_coef(model: ConceptModel, coef: np.ndarray) -> ConceptModel:
@@ -363,9 +363,9 @@ class EditSession:
         elif encoder is not None:
             raise CCRError(f"adding {name!r} takes its embedding or an encoder that makes it, got both: leave one out")
         model = _added(self._with_answers(name, answers), name, embedding, weights)
-        said = None if answers is None else {str(label): answer for label, answer in answers.items()}
+        by_class = None if answers is None else {str(label): answer for label, answer in answers.items()}
         embedded = encoder is not None
-        return self._do(model, "add", name=name, text=text, embedded=embedded, weights=weights, answers=said)
+        return self._do(model, "add", name=name, text=text, embedded=embedded, weights=weights, answers=by_class)
 
     def merge(self, first: str, second: str, *, name: str | None = None) -> EditSession:
         """Make two concepts one, halfway between them, called `name` (by default the first one's)."""
@@ -390,7 +390,7 @@ class EditSession:
             forbidden = ~permitted.allowed.T & ~fixed
             begin = LinearHead(np.where(forbidden, 0.0, begin.coef), begin.intercept)
             fixed |= forbidden
-        seen, _ = split(model.space.images(X), numbers, weights, None)
+        train, _ = split(model.space.images(X), numbers, weights, None)
         head = solve_head(
             codes,
             numbers,
@@ -400,7 +400,7 @@ class EditSession:
             # The minimum is unique: reached from zero it does not depend on what was edited before.
             start=begin if fixed.any() else None,
             fixed=fixed if fixed.any() else None,
-            candidates=candidates_for(model.initial.embeddings, seen, classes, training, permitted=permitted),
+            candidates=candidates_for(model.initial.embeddings, train, classes, training, permitted=permitted),
         )
         images, kinds = len(numbers), (model.head.coef.dtype, model.head.intercept.dtype)
         fitted = replace(model, head=LinearHead(head.coef.astype(kinds[0]), head.intercept.astype(kinds[1])))

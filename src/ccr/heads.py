@@ -83,8 +83,8 @@ def lbfgs(
     """
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": tol, "ftol": 0.0, "maxcor": 20}
     bounds = None if least is None else scipy.optimize.Bounds(least)
-    found = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    return np.asarray(found.x)
+    solution = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return np.asarray(solution.x)
 
 
 def softmax_objective(
@@ -95,10 +95,10 @@ def softmax_objective(
     rows = np.arange(len(y))
     share = weight / weight.sum()
     loss = -float(share @ special.log_softmax(logits, axis=1)[rows, y]) + alpha / 2 * float((head.coef**2).sum())
-    slope = softmax(logits, axis=1)
-    slope[rows, y] -= 1.0
-    slope *= share[:, None]
-    return loss, LinearHead(np.asarray(codes.T @ slope).T + alpha * head.coef, slope.sum(axis=0))
+    grad = softmax(logits, axis=1)
+    grad[rows, y] -= 1.0
+    grad *= share[:, None]
+    return loss, LinearHead(np.asarray(codes.T @ grad).T + alpha * head.coef, grad.sum(axis=0))
 
 
 def fit_softmax(
@@ -142,8 +142,8 @@ def fit_softmax(
         return LinearHead(coef, flat[:classes])
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, slope = softmax_objective(unpack(flat), scaled, y, alpha=alpha / scale**2, weight=weight)
-        return loss, np.concatenate([slope.intercept, slope.coef[free]])
+        loss, grad = softmax_objective(unpack(flat), scaled, y, alpha=alpha / scale**2, weight=weight)
+        return loss, np.concatenate([grad.intercept, grad.coef[free]])
 
     flat = np.concatenate([begin.intercept, (begin.coef * scale)[free]])
     head = unpack(lbfgs(objective, flat, tol=tol, max_iter=max_iter))

@@ -69,7 +69,7 @@ def not_finite(row: int) -> CCRError:
 
 
 def only_zeros(row: int) -> CCRError:
-    return CCRError(f"an embedding must point somewhere, got only zeros in row {row} of X: embed it again")
+    return CCRError(f"row {row} of X is all zeros: embeddings need a norm above 0; embed that image again")
 
 
 def in_range(rows: Any) -> Any:
@@ -202,10 +202,10 @@ class Embeddings:
 
     def exact(self, rows: np.ndarray) -> np.ndarray:
         """These few rows in float64, checked and prepared in it from what X holds, with NumPy alone."""
-        found = self.source[rows]
-        if is_tensor(found):
-            found = found.detach().to("cpu", torch.float64).numpy()
-        wide = np.asarray(found, np.float64)
+        values = self.source[rows]
+        if is_tensor(values):
+            values = values.detach().to("cpu", torch.float64).numpy()
+        wide = np.asarray(values, np.float64)
         largest = np.abs(wide).max(axis=1)  # NaN where a number of the row is
         if not np.isfinite(largest).all():
             raise not_finite(rows[np.flatnonzero(~np.isfinite(largest))[0]])

@@ -146,11 +146,11 @@ def training_weights(labels: Labels, *, class_weight: ClassWeight, sample_weight
     return (weight / (total / m)).astype(np.float32)
 
 
-def sample_weights(given: Any, m: int) -> np.ndarray:
+def sample_weights(weights: Any, m: int) -> np.ndarray:
     try:
-        weight = np.asarray(given, np.float64)
+        weight = np.asarray(weights, np.float64)
     except (TypeError, ValueError) as error:
-        raise CCRError(f"sample_weight must be {m} numbers, got {type(given).__name__}: {error}") from None
+        raise CCRError(f"sample_weight must be {m} numbers, got {type(weights).__name__}: {error}") from None
     if weight.shape != (m,):
         raise CCRError(f"sample_weight must be {m} numbers, one for each image, got shape {weight.shape}")
     bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
@@ -216,8 +216,8 @@ def validation_pair(validation: Any) -> tuple[Any, Any]:
         return validation[0], validation[1]
     if store_part(validation, "y") is not None:
         return validation, None
-    found = f"{len(validation)} of them" if isinstance(validation, (tuple, list)) else type(validation).__name__
-    raise CCRError(f"validation must be (X, y), or a store with labels, got {found}: validation=(X_val, y_val)")
+    given = f"{len(validation)} of them" if isinstance(validation, (tuple, list)) else type(validation).__name__
+    raise CCRError(f"validation must be (X, y), or a store with labels, got {given}: validation=(X_val, y_val)")
 
 
 def held_out(validation: Any, labels: Labels, *, space: Space, dimension: int, fraction: float, seed: int) -> Any:

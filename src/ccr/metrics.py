@@ -111,8 +111,8 @@ class Evaluation:
         """Plain types only, ready for JSON."""
         fields = asdict(self)
         for name in ("fidelity", "text_fidelity", "deviation"):
-            found = getattr(self, name)
-            fields[name] = None if found is None else {part: finite(value) for part, value in found._asdict().items()}
+            field = getattr(self, name)
+            fields[name] = None if field is None else {part: finite(value) for part, value in field._asdict().items()}
         for name in ("per_class", "class_images"):
             fields[name] = {str(label): value for label, value in getattr(self, name).items()}
         return {**fields, "interval": list(self.interval)}
@@ -188,8 +188,8 @@ def retention(dictionary: Any, initial: Any) -> float:
     A tie counts as retained: concepts that started as duplicates are not lost by staying so.
     """
     cosines = unit_rows(_rows(dictionary)) @ unit_rows(_rows(initial)).T
-    own = np.diagonal(cosines)
-    return float(np.mean(own >= cosines.max(axis=1) - 1e-6))
+    to_start = np.diagonal(cosines)
+    return float(np.mean(to_start >= cosines.max(axis=1) - 1e-6))
 
 
 def fidelity(images: Any, dictionary: Any, texts: Any) -> np.ndarray:
@@ -199,15 +199,15 @@ def fidelity(images: Any, dictionary: Any, texts: Any) -> np.ndarray:
     or `Embeddings`. Exact, by the images' covariance. NaN where one of the two scores all images alike, up to rounding.
     """
     embeddings = images if isinstance(images, Embeddings) else Embeddings(images, normalize=False)
-    moments, rows, own = embeddings.moments(), _rows(dictionary), _rows(texts)
+    moments, rows, text_rows = embeddings.moments(), _rows(dictionary), _rows(texts)
 
     def products(one: np.ndarray, two: np.ndarray) -> np.ndarray:
         return np.asarray(((one @ moments.covariance) * two).sum(axis=1))
 
-    seen, said, least = products(rows, rows), products(own, own), _rounding(moments)
-    known = (seen > least * (rows**2).sum(axis=1)) & (said > least * (own**2).sum(axis=1))
-    scale = np.sqrt(np.where(known, seen, 1.0)) * np.sqrt(np.where(known, said, 1.0))
-    return np.where(known, np.clip(products(rows, own) / scale, -1.0, 1.0), np.nan)
+    by_concept, by_text, least = products(rows, rows), products(text_rows, text_rows), _rounding(moments)
+    known = (by_concept > least * (rows**2).sum(axis=1)) & (by_text > least * (text_rows**2).sum(axis=1))
+    scale = np.sqrt(np.where(known, by_concept, 1.0)) * np.sqrt(np.where(known, by_text, 1.0))
+    return np.where(known, np.clip(products(rows, text_rows) / scale, -1.0, 1.0), np.nan)
 
 
 def _rounding(moments: Moments) -> float:
@@ -246,7 +246,7 @@ def explained(codes: Any, head: LinearHead) -> int:
 
 
 def accuracies_at_k(codes: Any, head: LinearHead, y: np.ndarray, ks: Sequence[int]) -> list[float]:
-    """For each of `ks`, the accuracy when each image keeps only so many concepts, those that contribute most, by size,
+    """Accuracy for each of `ks` when each image keeps only so many concepts, those that contribute most, by size,
     to its predicted class. `codes` (m, n) are CSR, `y` (m,) holds class numbers."""
     codes = _checked_codes(codes, y, min(ks))
     row, contribution = _contributions(codes, head)
@@ -272,8 +272,8 @@ def true_shown(codes: Any, head: LinearHead, y: np.ndarray, answers: np.ndarray)
     1 yes, -1 no, 0 unknown."""
     row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
     shown = largest_shown(codes, head, SHOWN)
-    said = answers[y[row[shown]], codes.indices[shown]]
-    return np.array([(said > 0).sum(), (said != 0).sum(), len(said)])
+    verdicts = answers[y[row[shown]], codes.indices[shown]]
+    return np.array([(verdicts > 0).sum(), (verdicts != 0).sum(), len(verdicts)])
 
 
 def accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> float:
@@ -302,9 +302,9 @@ def paired_bootstrap(
     for number in range(rounds):
         means[number] = scores @ np.bincount(rng.integers(0, m, m), minlength=m) / m
     ends = [50 * (1 - confidence), 50 * (1 + confidence)]
-    own = np.percentile(means, ends, axis=0)
-    apart = np.percentile(means - means[:, :1], ends, axis=0)
-    return [Interval(*map(float, pair)) for pair in own.T], [Interval(*map(float, pair)) for pair in apart.T]
+    intervals = np.percentile(means, ends, axis=0)
+    gaps = np.percentile(means - means[:, :1], ends, axis=0)
+    return [Interval(*map(float, pair)) for pair in intervals.T], [Interval(*map(float, pair)) for pair in gaps.T]
 
 
 def _contributions(codes: sparse.csr_matrix, head: LinearHead) -> tuple[np.ndarray, np.ndarray]:
@@ -365,8 +365,8 @@ def macro_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 def among_first(logits: np.ndarray, numbers: np.ndarray, k: int) -> np.ndarray:
     """Top-k hits (b,): fewer than k classes have a larger logit (b, classes) than the row's class by `numbers` (b,)."""
-    own = np.take_along_axis(logits, numbers[:, None], axis=1)
-    return np.asarray((logits > own).sum(axis=1) < k)
+    true = np.take_along_axis(logits, numbers[:, None], axis=1)
+    return np.asarray((logits > true).sum(axis=1) < k)
 
 
 def confidences(logits: np.ndarray) -> np.ndarray:

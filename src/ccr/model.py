@@ -136,11 +136,11 @@ class LinearModel(ABC):
         return float(np.mean(predicted == labels_like(self.classes, labels_of(X, y), len(predicted))))
 
     def explain(self, x: Any) -> Explanation:
-        """Why the embedding x (d,) is predicted as it is."""
+        """Explanation of the prediction of the embedding x (d,)."""
         return self._explained(self._row_code(one_row(x)))
 
     def explain_many(self, X: Any) -> Explanations:
-        """Why each row of the embeddings X (m, d) is predicted as it is; `to_frame` makes a table of it."""
+        """Explanations of the rows of the embeddings X (m, d); `to_frame` makes a table of them."""
         codes = sparse.csr_matrix(self._explained_code(X))
         return Explanations(
             [self._explained(codes[row]) for row in range(codes.shape[0])],
@@ -184,7 +184,8 @@ class LinearModel(ABC):
 
     @property
     def confirmed(self) -> np.ndarray | None:
-        """As `answers`, but unknown where only WordNet or a language model says yes: what explanations mark."""
+        """`answers` by people alone, which explanations mark: unknown where only WordNet or a language model says
+        yes."""
         return None
 
     def _explained(self, code: Any) -> Explanation:
@@ -221,7 +222,7 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
     provenance : where the model comes from.
     calibration : how sure it is, on images held out; None where that was not asked for.
     shown : from scores to the probability that an image shows a concept; None without knowledge.
-    signature : who confirmed all its claims; None: nobody. `is_signed` says whether it still holds.
+    signature : who confirmed all its claims; None without one. `is_signed` says whether it still holds.
     """
 
     space: Space
@@ -285,7 +286,7 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         return map_codes(self.rule, embeddings, dictionary, predicted, decide=self._decide)
 
     def explain_patches(self, patches: PatchTerms) -> Explanation:
-        """Why an image, whose embedding comes as a sum over its patches, is predicted as it is, and where: the
+        """Explanation with maps of an image whose embedding comes as a sum over its patches: the
         explanation's `where` splits every code over the patches."""
         explanation = self.explain(patches.embedding)
         rows, constants = active_rows(self.rule, self.concepts.embeddings[explanation.columns])
@@ -368,8 +369,8 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
 
     @cached_property
     def confirmed(self) -> np.ndarray:
-        """As `answers`, but unknown where only WordNet or a language model says yes: what explanations mark. Claims of
-        a signed model are confirmed, also those that were answered after the fit."""
+        """`answers` by people alone, which explanations mark: unknown where only WordNet or a language model says
+        yes."""
         known = self.provenance.knowledge
         said = self.answers if known is None else known.aligned(self.classes.tolist(), self.names, by_people=True)
         if not self.is_signed:
@@ -379,9 +380,9 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
     @property
     def claim_counts(self) -> dict[str, int]:
         """Numbers of claims, positive weights, by status: confirmed, unknown, contradicted."""
-        said = self.confirmed[self.head.coef > 0]
-        counts = {"confirmed": said > 0, "unknown": said == 0, "contradicted": said < 0}
-        return {name: int(found.sum()) for name, found in counts.items()}
+        verdicts = self.confirmed[self.head.coef > 0]
+        counts = {"confirmed": verdicts > 0, "unknown": verdicts == 0, "contradicted": verdicts < 0}
+        return {name: int(mask.sum()) for name, mask in counts.items()}
 
     @property
     def transfer(self) -> dict[str, float] | None:
@@ -418,22 +419,22 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         whole = isinstance(random_state, (int, np.integer)) and random_state >= 0
         seed = int(random_state) if whole else seed_of(random_state)
         noted = {
-            name: {key: value for key, value in found.items() if key != "calibration_error"}
-            if isinstance(found, Mapping)
-            else found
-            for name, found in self.provenance.metrics.items()
+            name: {key: value for key, value in measured.items() if key != "calibration_error"}
+            if isinstance(measured, Mapping)
+            else measured
+            for name, measured in self.provenance.metrics.items()
         }
         warm = replace(self, provenance=replace(self.provenance, metrics=noted))
         return warm.with_certainty(*halves(labelled, self.classes, seed), coverage)
 
     def with_certainty(self, warm: CodedLabels, held: CodedLabels, coverage: float) -> ConceptModel:
         """The same model at the temperature that fits `warm`, with sets of this coverage by `held`, other images."""
-        head, found = calibrate(self.head, warm, held, coverage)
-        return replace(self, head=head, calibration=found)
+        head, calibration = calibrate(self.head, warm, held, coverage)
+        return replace(self, head=head, calibration=calibration)
 
     def predict_set(self, X: Any) -> PredictionSets:
-        """For each row of X (m, d) the classes that it may be: the true one is among them as often as the coverage that
-        the model was calibrated for."""
+        """Prediction sets: for each row of X (m, d) the classes that it may be: the true one is among them as often as
+        the coverage that the model was calibrated for."""
         least = self._certainty().least_probability
         return prediction_sets(self.predict_proba(X), least, tuple(self.classes.tolist()))
 
@@ -444,8 +445,8 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         return set_quality(sets, np.searchsorted(self.classes, truth), asked)
 
     def question(self, x: Any) -> Question | None:
-        """For an embedding x (d,) that the model does not answer, the one concept whose confirmation by a person would
-        settle it; None where there is none, or where nothing has to be settled."""
+        """The question about an embedding x (d,) that the model does not answer: the one concept whose confirmation
+        would settle it; None where there is none, or where nothing has to be settled."""
         certainty = self._certainty()
         rows = one_row(x)
         if not self.predict_set(rows).abstains[0]:
@@ -484,7 +485,7 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
     def images_of(
         self, X: Any, concepts: str | Sequence[str] | None = None, *, top: int = 9, borderline: bool = False
     ) -> dict[str, tuple[ImageActivation, ...]]:
-        """For each of these concepts (None: all), the rows of X that show it most; or, `borderline`, only just."""
+        """The rows of X that show each of these concepts (None: all) most; or, `borderline`, only just."""
         names = [concepts] if isinstance(concepts, str) else self.names if concepts is None else concepts
         columns = np.array([self.row(name) for name in names], dtype=np.int64)
         shown = top_images(self._codes(X), columns=columns, top=top, least=borderline)
@@ -499,9 +500,11 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         options: dict[str, Any] = {"neighbours": neighbours, "images": images, "fidelity": self.provenance.fidelity}
         options["transfer"] = self.transfer
         if X is not None:
-            own, embeddings = self._origins(), self.images(X)
+            origins, embeddings = self._origins(), self.images(X)
+            # At the model's threshold the texts would show more or fewer concepts, and all of them seem to gain or
+            # lose images: their threshold is the one of the same mean length.
             length = sum(codes.nnz for codes in self._codes(X)) / len(embeddings)
-            options["before"] = code_chunks(rule_at_length(self.rule, length, embeddings, own), embeddings, own)
+            options["before"] = code_chunks(rule_at_length(self.rule, length, embeddings, origins), embeddings, origins)
             options |= {"after": self._codes(X), "fidelity": self.fidelity(X)}
         return audit(self.initial, self.concepts, **options)
 
@@ -518,7 +521,7 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         """Accuracy on (X, y) against the number of code entries that are set to what they should be.
 
         `correct` are the codes of each class (classes, concepts), or a `view` of other data, whose classes' mean
-        codes are taken: as if somebody who knows the true class corrected the concepts.
+        codes are taken: as if an expert who knows the true class corrected the concepts.
         """
         numbers = self._numbers(X, y)
         if numbers is None:
@@ -543,6 +546,7 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         its claims are too many to read."""
         if np.count_nonzero(self.head.coef > 0) > MOST_CLAIMS:
             return self
+        # Evenly spaced rather than drawn: files are often sorted by class, and no seed is needed.
         rows = np.linspace(0, len(placed) - 1, min(CLAIM_ROWS, len(placed))).astype(np.int64)
         images = Embeddings.ready(placed.take(rows))
         codes = code_chunks(self.rule, images, self.concepts.embeddings, self._decide)
@@ -579,6 +583,8 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
 
     def _few(self, images: Embeddings) -> Entries | None:
         """Codes of a few images, with NumPy alone; None for many, and where codes are solved for by the kernels."""
+        # In float64, row by row: the active set is what the kernels decide (their close calls are decided in float64,
+        # too), and neither torch nor numba, seconds of import, is needed.
         if len(images) > FEW_ROWS or not isinstance(self.rule, (ThresholdRule, TopRule)):
             return None
         return few_codes(self.rule, images.exact(np.arange(len(images))), self._wide_concepts)

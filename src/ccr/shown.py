@@ -56,7 +56,7 @@ class Shown:
     stated : the probability from which on an explanation states by name that the image shows a concept.
     by_class : (2, classes, n), intercepts and slopes that take the place of these for images of each class, as the
         model predicts it; None where answers do not tell classes apart. They are means over all that the answers leave
-        possible, so that a class that nobody was asked about is less sure.
+        possible, so that a class without answers is less sure.
     """
 
     intercepts: np.ndarray
@@ -165,9 +165,11 @@ def _chosen(
             logits = np.full(len(scores), np.nan)
             for number in range(FOLDS if enough else 0):
                 test, rest = fold == number, fold != number
-                found = _solve(scores[rest], place[rest], shows[rest], covariance, pair[rest], owner, class_spread)
-                means = found.intercepts[place[test]] + found.effects[pair[test]] + found.slope * scores[test]
-                logits[test] = means * (1.0 if len(class_spreads) == 1 else _damped(found.variances(owner)[pair[test]]))
+                solution = _solve(scores[rest], place[rest], shows[rest], covariance, pair[rest], owner, class_spread)
+                means = solution.intercepts[place[test]] + solution.effects[pair[test]] + solution.slope * scores[test]
+                logits[test] = means * (
+                    1.0 if len(class_spreads) == 1 else _damped(solution.variances(owner)[pair[test]])
+                )
             loss = float(np.mean(np.logaddexp(0.0, logits) - shows * logits)) if enough else 0.0
             if best is None or loss < best[0]:
                 best = (loss, spread, class_spread, logits)
@@ -181,18 +183,18 @@ def _damped(variance: np.ndarray) -> np.ndarray:
 
 
 def _by_class(
-    prior: _Prior, found: _Solution, spread: float, class_spread: float, pairs: np.ndarray, classes: int
+    prior: _Prior, solution: _Solution, spread: float, class_spread: float, pairs: np.ndarray, classes: int
 ) -> np.ndarray:
     """Intercepts and slopes (2, classes, n), by the solution's means and variances; `pairs` (2, p) are places among the
     asked concepts and class numbers."""
-    means = np.tile(prior.extended(found.intercepts, spread), (classes, 1))
-    variances = np.tile(prior.variances(found.covariance, spread) + class_spread**2, (classes, 1))
+    means = np.tile(prior.extended(solution.intercepts, spread), (classes, 1))
+    variances = np.tile(prior.variances(solution.covariance, spread) + class_spread**2, (classes, 1))
     known = pairs[1] >= 0
     place = pairs[1][known], prior.asked[pairs[0][known]]
-    means[place] += found.effects[known]
-    variances[place] = found.variances(pairs[0])[known]
+    means[place] += solution.effects[known]
+    variances[place] = solution.variances(pairs[0])[known]
     factor = _damped(variances)
-    return np.stack([factor * means, factor * found.slope])
+    return np.stack([factor * means, factor * solution.slope])
 
 
 def stated_from(probabilities: np.ndarray, truth: float) -> float:
@@ -208,8 +210,8 @@ def expected_error(probabilities: np.ndarray, shows: np.ndarray, bins: int = 10)
     """Expected calibration error: the mean distance, over bins of equal width, of the mean probability to the share of
     images that show it."""
     which = np.minimum((probabilities * bins).astype(int), bins - 1)
-    found = [np.abs((probabilities - shows)[which == number].sum()) for number in range(bins)]
-    return float(sum(found) / max(len(shows), 1))
+    errors = [np.abs((probabilities - shows)[which == number].sum()) for number in range(bins)]
+    return float(sum(errors) / max(len(shows), 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,6 +296,65 @@ class _Solution(NamedTuple):
         return np.asarray((1.0 - self.gain * self.weight) ** 2 * self.covariance.diagonal()[owner] + self.gain)
 
 
+class _Posterior(NamedTuple):
+    """Negative log posterior of intercepts (n,), random effects (p,) and slope, which is convex. Of each answer (k,)
+    `place` and `pair` are intercept and effect, `owner` (p,) is each effect's intercept. The prior has this `precision`
+    (n, n) of intercepts and `variance` of effects."""
+
+    scores: np.ndarray
+    shows: np.ndarray
+    place: np.ndarray
+    pair: np.ndarray
+    owner: np.ndarray
+    precision: np.ndarray
+    variance: float
+
+    @property
+    def effect_precision(self) -> float:
+        return 1.0 / self.variance if self.variance else 0.0  # without any variance effects stay 0
+
+    def logits(self, intercepts: np.ndarray, effects: np.ndarray, slope: float) -> np.ndarray:
+        return np.asarray(intercepts[self.place] + effects[self.pair] + slope * self.scores)
+
+    def loss(self, intercepts: np.ndarray, effects: np.ndarray, slope: float) -> float:
+        logits = self.logits(intercepts, effects, slope)
+        prior = intercepts @ self.precision @ intercepts + ((slope - SLOPE) / SLOPE_SPREAD) ** 2
+        prior += self.effect_precision * (effects @ effects)
+        return float((np.logaddexp(0.0, logits) - self.shows * logits).sum() + 0.5 * prior)
+
+    def curvature(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Probabilities and curvatures of the answers (k,), their sum `weight` by effect (p,), and the effects'
+        variances given everything else, `gain` (p,)."""
+        probabilities = sigmoid(logits)
+        each = probabilities * (1.0 - probabilities)
+        weight = np.bincount(self.pair, each, minlength=len(self.owner))
+        return probabilities, each, weight, self.variance / (1.0 + self.variance * weight)
+
+    def by_intercept(self, values: np.ndarray) -> np.ndarray:
+        """Sums of values of effects (p,) by their intercepts (n,)."""
+        return np.bincount(self.owner, values, minlength=len(self.precision))
+
+    def newton_step(self, intercepts: np.ndarray, effects: np.ndarray, slope: float) -> tuple[np.ndarray, np.ndarray]:
+        """The Newton step of intercepts and slope (n + 1,), and of effects (p,)."""
+        n = len(intercepts)
+        probabilities, each, weight, gain = self.curvature(self.logits(intercepts, effects, slope))
+        off, tilt = probabilities - self.shows, np.bincount(self.pair, each * self.scores, minlength=len(effects))
+        wrong = np.bincount(self.pair, off, minlength=len(effects))
+        effect_gradient = wrong + self.effect_precision * effects
+        # Effects have a diagonal Hessian: eliminating them leaves n + 1 equations however many pairs there are.
+        hessian = np.empty((n + 1, n + 1))
+        hessian[:n, :n] = self.precision
+        hessian[np.arange(n), np.arange(n)] += self.by_intercept(weight * (1.0 - gain * weight))
+        hessian[n, :n] = hessian[:n, n] = self.by_intercept(tilt * (1.0 - gain * weight))
+        hessian[n, n] = each @ self.scores**2 - (gain * tilt) @ tilt + SLOPE_SPREAD**-2
+        gradient = np.append(
+            self.by_intercept(wrong - gain * weight * effect_gradient) + self.precision @ intercepts,
+            off @ self.scores - (gain * tilt) @ effect_gradient + (slope - SLOPE) / SLOPE_SPREAD**2,
+        )
+        step = np.linalg.solve(hessian, gradient)
+        return step, gain * (effect_gradient - weight * step[:n][self.owner] - tilt * step[n])
+
+
 def _solve(
     scores: np.ndarray,
     place: np.ndarray,
@@ -304,49 +365,22 @@ def _solve(
     class_spread: float,
 ) -> _Solution:
     """The optimum under a prior of this covariance (a, a) of intercepts and standard deviation of random effects, by
-    damped Newton steps; the problem is convex. `place` and `pair` (k,) are each answer's intercept and effect, `owner`
-    (p,) is each effect's intercept. Effects have a diagonal Hessian and are eliminated from the steps."""
-    n, p, precision = len(covariance), len(owner), np.linalg.inv(covariance)
-    intercepts, effects, slope = np.zeros(n), np.zeros(p), SLOPE
-    variance = class_spread**2
-    effect_precision = 1.0 / variance if variance else 0.0  # without any variance effects stay 0
-
-    def loss(intercepts: np.ndarray, effects: np.ndarray, slope: float) -> float:
-        logits = intercepts[place] + effects[pair] + slope * scores
-        prior = intercepts @ precision @ intercepts + ((slope - SLOPE) / SLOPE_SPREAD) ** 2
-        prior += effect_precision * (effects @ effects)
-        return float((np.logaddexp(0.0, logits) - shows * logits).sum() + 0.5 * prior)
-
-    def curvature() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        found = sigmoid(intercepts[place] + effects[pair] + slope * scores)
-        each = found * (1.0 - found)
-        weight = np.bincount(pair, each, minlength=p)
-        return found, each, weight, variance / (1.0 + variance * weight)
-
-    now = loss(intercepts, effects, slope)
+    damped Newton steps. `place` and `pair` (k,) are each answer's intercept and effect, `owner` (p,) is each effect's
+    intercept."""
+    n, precision = len(covariance), np.linalg.inv(covariance)
+    posterior = _Posterior(scores, shows, place, pair, owner, precision, class_spread**2)
+    intercepts, effects, slope = np.zeros(n), np.zeros(len(owner)), SLOPE
+    now = posterior.loss(intercepts, effects, slope)
     for _ in range(50):
-        found, each, weight, gain = curvature()
-        off, tilt = found - shows, np.bincount(pair, each * scores, minlength=p)
-        wrong = np.bincount(pair, off, minlength=p)
-        effect_gradient = wrong + effect_precision * effects
-        hessian = np.empty((n + 1, n + 1))
-        hessian[:n, :n] = precision
-        hessian[np.arange(n), np.arange(n)] += np.bincount(owner, weight * (1.0 - gain * weight), minlength=n)
-        hessian[n, :n] = hessian[:n, n] = np.bincount(owner, tilt * (1.0 - gain * weight), minlength=n)
-        hessian[n, n] = each @ scores**2 - (gain * tilt) @ tilt + SLOPE_SPREAD**-2
-        gradient = np.append(
-            np.bincount(owner, wrong - gain * weight * effect_gradient, minlength=n) + precision @ intercepts,
-            off @ scores - (gain * tilt) @ effect_gradient + (slope - SLOPE) / SLOPE_SPREAD**2,
-        )
-        step, size = np.linalg.solve(hessian, gradient), 1.0
-        effect_step = gain * (effect_gradient - weight * step[:n][owner] - tilt * step[n])
+        step, effect_step = posterior.newton_step(intercepts, effects, slope)
+        size = 1.0
         while size > 1e-4:
             tried = (
                 intercepts - size * step[:n],
                 effects - size * effect_step,
                 max(slope - size * float(step[n]), LEAST_SLOPE),
             )
-            after = loss(*tried)
+            after = posterior.loss(*tried)
             if after <= now:
                 break
             size *= 0.5
@@ -355,6 +389,6 @@ def _solve(
         (intercepts, effects, slope), gained, now = tried, now - after, after
         if gained < 1e-10 * max(1.0, abs(now)):
             break
-    _, _, weight, gain = curvature()
-    inverse = precision + np.diag(np.bincount(owner, weight * (1.0 - gain * weight), minlength=n))
+    _, _, weight, gain = posterior.curvature(posterior.logits(intercepts, effects, slope))
+    inverse = precision + np.diag(posterior.by_intercept(weight * (1.0 - gain * weight)))
     return _Solution(intercepts, effects, slope, np.linalg.inv(inverse), weight, gain)

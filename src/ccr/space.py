@@ -106,6 +106,8 @@ class ImageMetric(NamedTuple):
     def fit(cls, covariance: np.ndarray, shrinkage: float) -> ImageMetric:
         """Metric of S = (1 - shrinkage) covariance + shrinkage trace/d I, with shrinkage in (0, 1]."""
         check_shrinkage(shrinkage)
+        # Both powers from one decomposition, so that whitening and colouring cancel to rounding: but for norms,
+        # products of images and texts are the same in the metric and out of it.
         values, vectors = np.linalg.eigh(covariance)
         values = values if np.trace(covariance) > 0 else np.ones_like(values)  # images without any difference
         values = (1.0 - shrinkage) * np.maximum(values, 0.0) + shrinkage * values.mean()
@@ -178,10 +180,12 @@ class Space:
         """The products of `rows` (n, d) with the image in this space as linear functions of its `embedding` (d,), of
         any norm: the two norms that images are divided by are those of this image, and what the mean takes away is
         the constant."""
+        # An image is divided by its norm, centred, whitened and divided by the norm that it has then. With both norms
+        # held at this image's, the product with a row is linear in the embedding, and splits over its patches.
         x, weights = np.asarray(embedding, np.float64), np.asarray(rows, np.float64)
         norm = float(np.linalg.norm(x))
         if not norm > 0.0:
-            raise CCRError("an embedding must point somewhere, got only zeros: embed the image again")
+            raise CCRError("the embedding is all zeros: it needs a norm above 0; embed the image again")
         mean = np.zeros_like(x) if self.image_mean is None else self.image_mean.astype(np.float64)
         placed = x / norm - mean
         if self.metric is not None:
@@ -197,6 +201,7 @@ class Space:
     def own_texts(self, texts: Any) -> np.ndarray:
         """Unit rows (n, d) whose products with images of this space are the texts' own scores: centred, in the metric,
         not dispersed."""
+        # Texts are coloured (S^(1/2)) where images are whitened (S^(-1/2)): whitening both would square the metric.
         rows = torch.tensor(np.asarray(texts), dtype=torch.float32)
         with threads_for(rows.numel() * rows.shape[1]):
             rows = unit_rows(rows) if self.concept_mean is None else centered(unit_rows(rows), self.concept_mean)

@@ -1,4 +1,4 @@
-"""Where the command `ccr` starts: with few imports, so that Ctrl-C works during the others.
+"""Entry point of the command `ccr`: few imports, so that Ctrl-C works during the others.
 
 Not a `__main__`: `python -m ccr` would put the current folder, with whatever lies there, on the path of imports.
 """
@@ -20,5 +20,5 @@ def main() -> None:
     except (Exception, KeyboardInterrupt):
         if not interrupt.interrupted():
             raise
-        interrupt.tell_stopped()  # whatever became of the interrupt on its way through an import
+        interrupt.report_stopped()  # whatever became of the interrupt on its way through an import
         sys.exit(interrupt.CODE)

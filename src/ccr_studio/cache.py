@@ -1,14 +1,20 @@
-"""Caches: least recently used values in memory, and arrays as .npy files."""
+"""Caches: least recently used values in memory, arrays as .npy files, and the process that computes one."""
 
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+
+from ccr.utils.processes import end_with_parent, isolated_python
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -74,3 +80,42 @@ def npy(array: np.ndarray) -> bytes:
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=False)
     return stream.getvalue()
+
+
+class Computation:
+    """A process of its own that runs `program` on an order, which it reads by `read_order`; it ends when this one does,
+    and Ctrl-C is not for it."""
+
+    def __init__(self, program: str, order: Mapping[str, Any]) -> None:
+        self._process = subprocess.Popen(
+            isolated_python(program), stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.pid = self._process.pid
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it may be gone already, and says why
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()  # and stays open: its end is the sign that this process is gone
+
+    def wait(self) -> str | None:
+        """Wait until it ends; why it failed, None if it did not."""
+        assert self._process.stdin is not None
+        assert self._process.stderr is not None
+        with self._process.stderr as stream:
+            said = stream.read()
+        self._process.wait()
+        with suppress(OSError):
+            self._process.stdin.close()
+        return (said.strip().splitlines() or ["it was stopped"])[-1] if self._process.returncode else None
+
+    def stop(self) -> None:
+        """End it, whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def read_order() -> dict[str, Any]:
+    """The order of a process that a `Computation` started, which from now on ends with the one that gave it."""
+    order: dict[str, Any] = json.loads(sys.stdin.readline())
+    end_with_parent()
+    return order

@@ -12,17 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, console, fitting, note, print_json, show_requests
+from ccr.cli.common import (
+    Json,
+    ModelEncoder,
+    ModelFolder,
+    StoreEncoder,
+    console,
+    fitting,
+    note,
+    print_json,
+    show_requests,
+)
 from ccr.cli.common_data import load_concepts, model_encoder, propose_concepts
 from ccr.errors import CCRError
-from ccr.io.files import read_regular
+from ccr.io.files import check_writable, read_regular
 
 if TYPE_CHECKING:
+    from ccr.data.store import EmbeddingStore
+    from ccr.io.remote import AnyPath
     from ccr_studio.service.service import Served
+    from ccr_studio.work.workbench import Workbench
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    model: ModelFolder,
     host: Annotated[
         str, typer.Option(help="Where to listen. Beyond this machine, such as 0.0.0.0, a token is required.")
     ] = "127.0.0.1",
@@ -36,7 +49,7 @@ def serve(
         typer.Option(help="A further name by which the server is called, as by a proxy; may be given several times."),
     ] = None,
     root_path: Annotated[str, typer.Option(help="Where a proxy shows the server, such as /ccr.")] = "",
-    encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
+    encoder: ModelEncoder = None,
     photos: Annotated[int, typer.Option(min=1, help="Most photos in one request.")] = 32,
     megabytes: Annotated[float, typer.Option(min=0.001, help="Largest request, in megabytes.")] = 64,
     megapixels: Annotated[float, typer.Option(min=0.001, max=178, help="Largest photo, in megapixels.")] = 50,
@@ -77,11 +90,9 @@ def serve(
         if as_json:
             print_json({"url": url, "model": str(model), "openapi": f"{url}/openapi.json", "token": token is not None})
             return
-        console.print(
-            f"Serving {escape(served.name)} at {url} (Ctrl-C stops it); try:", highlight=False, soft_wrap=True
-        )
+        console.print(f"Serving {escape(served.name)} at {url} (Ctrl-C stops it); try:", soft_wrap=True)
         bearer = "-H 'Authorization: Bearer TOKEN' " if token else ""
-        console.print(f"  curl {bearer}-F photos=@PHOTO {url}/v1/predict", highlight=False, soft_wrap=True)
+        console.print(f"  curl {bearer}-F photos=@PHOTO {url}/v1/predict", soft_wrap=True)
 
     runner.run(
         app.create_app(service, access=access, root_path=root),
@@ -114,12 +125,6 @@ def _ready(folder: Path, spec: str | None, *, silent: bool) -> Served:
     return Served(folder.name, loaded, encoder)
 
 
-if TYPE_CHECKING:
-    from ccr.data.store import EmbeddingStore
-    from ccr.io.remote import AnyPath
-    from ccr_studio.work.workbench import Workbench
-
-
 def studio(
     store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`.")],
     model: Annotated[
@@ -147,12 +152,15 @@ def studio(
     policy: Annotated[
         str, typer.Option(help="How many reviewers must agree on a claim: one, two, or all that have answered.")
     ] = "one",
+    log: Annotated[
+        Path | None, typer.Option(help="Log of reviewers' answers, such as `ccr review` has. Default: in the session.")
+    ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
     session: Annotated[
         Path | None, typer.Option(help="Folder of sessions. Default: STORE-studio beside the store.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Where the images are now, if they moved.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    encoder: StoreEncoder = None,
     as_json: Json = False,
 ) -> None:
     """Open a page in the browser that shows why the model says what it says, finds what is wrong with it, and repairs
@@ -175,21 +183,21 @@ def studio(
     check_policy(policy)
     opened, read_only = EmbeddingStore.open(store, data=data), read_only or review
     serving.access_for(host, token)  # refused before the work rather than after it
-    options = {"encoder": encoder, "read_only": read_only, "decides": review, "policy": policy}
+    if log is not None and (review or not read_only):
+        check_writable(log)
+    options = {"encoder": encoder, "read_only": read_only, "decides": review, "policy": policy, "log": log}
     bench = _workbench(opened, model, concepts, session, options, silent=as_json)
     if bench.session.position > 0:
         note(f"going on where it was left: {bench.session.position} steps since it was opened", silent=as_json)
 
-    kept = not read_only or serving.has_session(bench.folder)
-
-    ending = ExitStack()
+    kept, ending = not read_only or serving.has_session(bench.folder), ExitStack()
 
     def started(url: str) -> None:
         if as_json:
             print_json({"url": url, "session": str(bench.folder) if kept else None})
         else:
             asked = "" if token is None else " (it asks for the token once)"
-            console.print(f"The studio is at [bold]{escape(url)}[/bold]{asked}", highlight=False, soft_wrap=True)
+            console.print(f"The studio is at [bold]{escape(url)}[/bold]{asked}", soft_wrap=True)
             steps = f"Every step is kept in {escape(str(bench.folder))}"
             if read_only:
                 folder = escape(str(bench.folder))
@@ -251,5 +259,5 @@ def _title(path: AnyPath) -> str:
     return folder.parent.name if folder.name in ("model", "store") and folder.parent.name else folder.name
 
 
-#: What the entry point names.
+#: Commands, for the entry point.
 COMMANDS = (serve, studio)

@@ -204,7 +204,7 @@ class Places:
         return known and self._words.status in ("loading", "ready")
 
     def of(self, seen: SeenModel, key: str, concept: str) -> dict[str, Any]:
-        """How much each patch adds to the code of a concept that the photo shows, and which part of it they cover."""
+        """Share of each patch in the code of a concept that the photo shows, and the part of it that they cover."""
         where = seen.model.explain_patches(self._patches(key).smoothed(SMOOTHING)).where
         if where is None or concept not in where.concepts:
             raise CCRError(f"this photo does not show {concept!r}, so it has no map: choose a concept of its sum")

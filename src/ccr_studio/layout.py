@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import subprocess
 import sys
 import threading
 import warnings
-from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,8 +17,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, FormatError, WriteError
 from ccr.inputs import Embeddings
 from ccr.io.files import map_array, write_bytes
-from ccr.utils.processes import end_with_parent, isolated_python
-from ccr_studio.cache import npy
+from ccr_studio.cache import Computation, npy, read_order
 from ccr_studio.photos import Photos
 
 #: UMAP takes minutes on more photos than this; then PCA it is.
@@ -49,7 +45,7 @@ class Layout:
         self.why_not: str | None = None
         self._places: np.ndarray | None = None
         self._reason: str | None = None
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Computation | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -81,8 +77,8 @@ class Layout:
 
     def close(self) -> None:
         """Stop computing."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+        if self._process is not None:
+            self._process.stop()
 
     def _compute(self) -> None:
         try:
@@ -109,12 +105,9 @@ class Layout:
             self.why_not = "a studio that only shows computes none; opened once without --read-only, the map is kept"
             return None
         order = {"store": str(self.photos.store.path.resolve()), "file": str(self._file)}
-        self._process = subprocess.Popen(
-            isolated_python(PROGRAM), stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        said = _told(self._process, json.dumps(order) + "\n")
-        if self._process.returncode:
-            self.why_not = (said.strip().splitlines() or ["it was stopped"])[-1][:300]
+        self._process = Computation(PROGRAM, order)
+        failure = self._process.wait()
+        self.why_not = failure and failure[:300]
         return self._kept()
 
     @property
@@ -140,21 +133,6 @@ def _pca(photos: Photos) -> np.ndarray:
     return places if places.shape[1] == 2 else np.hstack([places, np.zeros((len(places), 1), np.float32)])
 
 
-def _told(process: subprocess.Popen[str], order: str) -> str:
-    """Give a process its order, and wait for what it says on stderr; it ends when this process does."""
-    if process.stdin is None or process.stderr is None:
-        return ""
-    with suppress(OSError):  # it may be gone already, and says why
-        process.stdin.write(order)
-        process.stdin.flush()  # and stays open: its end is the sign that the studio is gone
-    said = process.stderr.read()
-    process.wait()
-    with suppress(OSError):
-        process.stdin.close()
-    process.stderr.close()
-    return said
-
-
 def _digest(photos: Photos) -> str:
     """Digest of the photos that a map was made of: the shape of their embeddings, and a sample of 64 rows."""
     rows = np.linspace(0, len(photos) - 1, min(64, len(photos))).astype(np.int64)
@@ -165,8 +143,7 @@ def _digest(photos: Photos) -> str:
 
 def main() -> None:
     """Read one order, write the places (m, 2) that it asks for, and say on stderr why not."""
-    order = json.loads(sys.stdin.readline())
-    end_with_parent()
+    order = read_order()
     try:
         places = umap_places(np.asarray(EmbeddingStore.open(order["store"]), np.float32))
         write_bytes(Path(order["file"]), npy(in_square(places)))

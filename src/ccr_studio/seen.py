@@ -112,7 +112,7 @@ class SeenModel:
         return float(rule.bounds[self.model.row(concept)]) if rule.factors and concept else float(rule.threshold)
 
     def values(self, concept: str) -> np.ndarray:
-        """How strongly each photo (m,) shows the concept: its score, or where codes are no scores, its code."""
+        """Strength with which each photo (m,) shows the concept: its score, or where codes are no scores, its code."""
         column = self.model.row(concept)
         known = self._scores.get(column)
         return self._scores.put(column, self._values(column)) if known is None else known
@@ -123,7 +123,7 @@ class SeenModel:
         return np.concatenate([(chunk @ row).numpy() for chunk in self._chunks()])
 
     def explain(self, row: int) -> Explanation:
-        """Why a photo is predicted as it is."""
+        """Explanation of the prediction of a photo."""
         model = self.model
         classes = model.classes.tolist()
         return explain(

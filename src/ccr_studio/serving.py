@@ -1,4 +1,5 @@
-"""Serving: a workbench opened on a store and a model, on a port, or inside a notebook."""
+"""Serving: a workbench opened on a store and a model, as a web application (one page, its scripts, and the API, behind
+guards), on a port or inside a notebook."""
 
 from __future__ import annotations
 
@@ -10,11 +11,20 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+import ccr
 from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
 from ccr.encoders import load_encoder
@@ -25,21 +35,38 @@ from ccr.io.files import check_writable, lock
 from ccr.io.remote import AnyPath, Place
 from ccr.model import ConceptModel
 from ccr.review.decisions import Policy
-from ccr.utils.processes import Tell, no_progress
-from ccr_studio.app import LIMITS, NOBODY, NOTEBOOKS, POLICY, studio_app
+from ccr.utils.processes import OnProgress, no_progress
+from ccr_studio.api.bench import bench_router
+from ccr_studio.api.concepts import concepts_router
+from ccr_studio.api.photos import photos_router
+from ccr_studio.api.review import review_router
+from ccr_studio.api.views import views_router
 from ccr_studio.photos import Photos
-from ccr_studio.service.guards import CUT_OFF, SIGN_IN, access_for
+from ccr_studio.service.app import create_app
+from ccr_studio.service.guards import CUT_OFF, SIGN_IN, Access, access_for, problem
+from ccr_studio.service.limits import NotReady, RequestLimits
 from ccr_studio.service.runner import checked_root, listen, run, server_of, url_of
+from ccr_studio.service.service import Served, Service
 from ccr_studio.work.session import SESSION, session_folder
-from ccr_studio.work.workbench import Workbench
+from ccr_studio.work.workbench import NameTaken, OtherStep, ReadOnly, Workbench
 
+#: The page runs its own scripts and shows its own pictures, and nothing else.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
+)
+#: Origins that may show the page in a frame: none; or notebooks of this machine.
+NOBODY, NOTEBOOKS = "'none'", "http://127.0.0.1:* http://localhost:*"
+PREFIX = "/api"
+#: A report is made within this many seconds, and a photo has at most so many bytes.
+LIMITS = RequestLimits(seconds=180.0, request_bytes=32 << 20, pixels=40_000_000)
 LOCAL = "127.0.0.1"
 #: Seconds for the first page alone, before the encoder and the process that refits are loaded in the background.
 HEAD_START = 1.5
 
 
 def _beside(store: EmbeddingStore) -> Path:
-    """Where models are kept that are saved under a name alone: beside the store, or, of a store at a URL, here."""
+    """Folder of models that are saved under a name alone: beside the store, or, of a store at a URL, here."""
     folder = store.path.resolve().parent
     return Path.cwd() if isinstance(folder, Place) else folder
 
@@ -88,7 +115,7 @@ def own_session(store: EmbeddingStore, concepts: str, given: Path | None = None,
 
 
 def _session(store: EmbeddingStore, given: Path | None, read_only: bool, *parts: str) -> Path:
-    """Where a session is written; to look, where one was written, by whomever."""
+    """Place of a written session; to look, of one that any studio wrote."""
     if not read_only:
         return session_folder(sessions_of(store, given), *parts)
     beside = _sessions_beside(store)
@@ -103,7 +130,7 @@ def has_session(folder: Path) -> bool:
     return (folder / SESSION).is_file()
 
 
-def first_model(store: EmbeddingStore, concepts: Concepts, tell: Tell = no_progress) -> ConceptModel:
+def first_model(store: EmbeddingStore, concepts: Concepts, tell: OnProgress = no_progress) -> ConceptModel:
     """A model with the defaults, fitted on the photos that a refit trains on too."""
     photos = Photos(store)
     if len(photos.training) < 2:
@@ -135,6 +162,7 @@ def open_workbench(
     fitted_here: bool = False,
     decides: bool = False,
     policy: Policy = "one",
+    log: Path | None = None,
 ) -> Workbench:
     """A workbench on a session's folder, which no other studio may have open unless it only shows."""
     held = None if read_only else _locked(folder)
@@ -149,9 +177,90 @@ def open_workbench(
         fitted_here=fitted_here,
         decides=decides,
         policy=policy,
+        log=log,
     )
     bench.lock = held
     return bench
+
+
+class StudioService(Service):
+    """Predict and explain by the model as it is now; ends what the workbench started."""
+
+    def __init__(self, bench: Workbench) -> None:
+        super().__init__(lambda: served_by(bench), limits=LIMITS)
+        self.bench = bench
+
+    def close(self) -> None:
+        super().close()
+        self.bench.close()
+
+
+def served_by(bench: Workbench) -> Served:
+    """The model as it is now, under a name that says which step it is."""
+    seen, status = bench.now(), bench.words.status
+    if status == "loading":
+        raise NotReady("the encoder is still being loaded: try again in a moment")
+    encoder = bench.words.encoder if status == "ready" else None
+    return Served(f"{bench.title} (version {seen.version})", seen.model, encoder)
+
+
+def studio_app(bench: Workbench, *, access: Access, root_path: str = "") -> FastAPI:
+    """The application over a workbench, which it closes when it ends."""
+    routers = [page_router(bench)]
+    for make in (bench_router, photos_router, concepts_router, views_router, review_router):
+        router = APIRouter(prefix=PREFIX)
+        router.include_router(make(bench))
+        routers.append(router)
+    app = create_app(StudioService(bench), access=access, root_path=root_path, routers=routers)
+    app.title = "ccr studio"
+    app.add_exception_handler(ReadOnly, _read_only)
+    app.add_exception_handler(NameTaken, _taken)
+    app.add_exception_handler(OtherStep, _taken)
+    app.add_middleware(QuietRefusals)
+    app.mount("/static", StaticFiles(directory=Path(str(files("ccr_studio") / "static"))), name="static")
+    return app
+
+
+class QuietRefusals:
+    """Answers refusals to the studio's own page (`X-Refusals: quiet`) with 200 and the status in `X-Refused`: a browser
+    writes every 4xx into its console as an error, also those that the page expects and shows in words."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or Headers(scope=scope).get("x-refusals") != "quiet":
+            await self.app(scope, receive, send)
+            return
+
+        async def quiet(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] in (403, 409, 422):
+                MutableHeaders(scope=message)["X-Refused"] = str(message["status"])
+                message = {**message, "status": 200}
+            await send(message)
+
+        await self.app(scope, receive, quiet)
+
+
+def page_router(bench: Workbench) -> APIRouter:
+    """The one page."""
+    router = APIRouter(include_in_schema=False)
+    source = (files("ccr_studio") / "templates" / "index.html").read_text(encoding="utf-8")
+    template = Environment(autoescape=True).from_string(source)
+
+    @router.get("/", response_class=HTMLResponse)
+    def index() -> HTMLResponse:
+        return HTMLResponse(template.render(title=bench.title, release=ccr.__version__))
+
+    return router
+
+
+async def _taken(_: Request, error: Any) -> JSONResponse:
+    return problem(409, str(error))
+
+
+async def _read_only(_: Request, error: Any) -> JSONResponse:
+    return problem(403, str(error))
 
 
 def serve(

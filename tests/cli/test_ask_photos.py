@@ -16,8 +16,7 @@ from PIL import Image
 
 from ccr import ConceptModel, EmbeddingStore, Knowledge
 from ccr.cli.common_photo import MOST_LINES, draw_photo
-from ccr.cli.knowledge_photos import _ask_model
-from ccr.cli.knowledge_terminal import MOST_FAILURES, Session
+from ccr.cli.knowledge_photos import MOST_FAILURES, Session, _ask_model
 from ccr.errors import CCRError
 from ccr.knowledge import Answer
 from ccr.review.questions import EACH, FIRST

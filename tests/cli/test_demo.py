@@ -72,7 +72,7 @@ def test_the_embeddings_of_the_package_are_those_that_its_encoder_makes_here(tmp
     other = replace(dataset, samples=[*dataset.samples[1:], dataset.samples[0]])
     assert not check_shipped(other, encoder).agrees
     store, origin = module._store(tmp_path / "store", encoder, embed=False, silent=True)
-    assert checked.in_words in origin
+    assert checked.sentence in origin
     np.testing.assert_array_equal(store.X, shipped_store().X)
     store.verify()
 

@@ -154,6 +154,7 @@ def test_exports(given: list[object], small: Path, tmp_path: Path, ending: str) 
     else:
         assert "<script" not in text
         assert "It may never say" in text
+        assert f"Not signed: nobody has signed this model; {len(claims) - 1} claims are not confirmed: " in text
         assert not any(name in text for name in HOSTILE if "<" in name)
 
 

@@ -366,7 +366,7 @@ def test_refused_edits_change_nothing(model: ConceptClassifier, digits: Data) ->
         (lambda: session.add("stroke 1", row), "unique"),
         (lambda: session.add("new"), "needs its text embedding"),
         (lambda: session.add("new", row[:3]), "64 dimensions"),
-        (lambda: session.add("new", row * 0), "point somewhere"),
+        (lambda: session.add("new", row * 0), "is all zeros"),
         (lambda: session.merge("stroke 1", "stroke 1"), "two different"),
         (lambda: session.merge("stroke 1", "stroke 2", name="stroke 3"), "unique"),
         (lambda: session.undo(), "0 edits to undo"),

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from ccr.data.datasets import open_dataset
 from ccr.encoders import load_encoder
-from ccr.encoders.bundled_texts import BLOCK, load_adapter, spelled
+from ccr.encoders.bundled import BLOCK, load_adapter, spelled
 from ccr.errors import FormatError
 
 pytest.importorskip("onnxruntime", reason="needs the bundled extra")

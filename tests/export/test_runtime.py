@@ -96,7 +96,7 @@ def test_codes_that_need_a_solver_are_refused(name: str) -> None:
 
 def test_rows_that_point_nowhere_are_refused() -> None:
     light, X = ccr.runtime.load(SAVED / "top"), np.load(SAVED / "answers.npz")["rows"].copy()
-    for value, why in ((np.nan, "finite, got NaN or infinity in row 2"), (0.0, "only zeros in row 2")):
+    for value, why in ((np.nan, "finite, got NaN or infinity in row 2"), (0.0, "row 2 of X is all zeros")):
         X[2] = value
         with pytest.raises(CCRError, match=why):
             light.predict(X)

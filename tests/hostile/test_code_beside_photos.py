@@ -45,8 +45,8 @@ from tests.data.helpers import PixelEncoder
 embed_dataset(open_dataset("."), PixelEncoder(), "../store", workers=1)
 """
 COMPILE = """
-from ccr.kernels import warm
-warm.warm_up(group="lasso", elsewhere=True)
+from ccr.kernels import tiers
+tiers.warm_up(group="lasso", elsewhere=True)
 """
 FETCH = """
 from ccr.encoders.assets import fetch

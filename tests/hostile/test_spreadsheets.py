@@ -14,7 +14,7 @@ import ccr
 from ccr.explain.terms import Contribution
 from ccr.photos.run import Prediction, write_table
 from ccr.utils.texts import from_cell, has_control, to_cell
-from ccr_lab.experiments.cache import csv_text
+from ccr_lab.experiments.cache import records_csv
 from ccr_studio.work.corrections import Corrections
 
 FORMULAS = [
@@ -62,7 +62,9 @@ def test_predictions_do_not_compute(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_records_of_studies_do_not_compute(name: str) -> None:
-    text = csv_text([{name: name, "value": -0.25, "count": 3}, {name: None, "value": np.float32(-1.5), "count": None}])
+    text = records_csv(
+        [{name: name, "value": -0.25, "count": 3}, {name: None, "value": np.float32(-1.5), "count": None}]
+    )
     assert_inert(text, ("value", "count"))
     rows = list(csv.reader(io.StringIO(text)))
     assert rows[1][1:] == ["-0.25", "3"]

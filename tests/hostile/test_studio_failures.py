@@ -20,14 +20,24 @@ from starlette.testclient import TestClient
 from ccr.data.store import EmbeddingStore
 from ccr.edit import EditSession
 from ccr.io import files
+from ccr.io.files import read_regular
 from ccr.model import ConceptModel
-from ccr_studio.app import NOBODY, POLICY, studio_app
-from ccr_studio.service.guards import access_for
 from ccr_studio.work.session import StudioSession
 from ccr_studio.work.workbench import Workbench
 from tests.serve.conftest import small_model
 from tests.serve.test_runner import started
-from tests.studio.helpers import ask, children_end, children_of, finish, fit_model, make_bench, make_store, start, tell
+from tests.studio.helpers import (
+    ask,
+    children_end,
+    children_of,
+    client_of,
+    finish,
+    fit_model,
+    make_bench,
+    make_store,
+    start,
+    tell,
+)
 
 if os.name != "posix":
     pytest.skip("signals and renames of POSIX", allow_module_level=True)
@@ -55,8 +65,7 @@ def bench(
 
 @pytest.fixture
 def client(bench: Workbench) -> TestClient:
-    app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
-    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+    return client_of(bench)
 
 
 class Failing:
@@ -190,6 +199,27 @@ def test_readers_see_one_whole_model_while_it_is_replaced(model: ConceptModel, t
         loads += 1
     writer.join()
     assert seen <= sums
+
+
+def test_a_model_replaced_twice_between_its_two_files_is_read_again(
+    model: ConceptModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another model comes and goes between the two reads: the configuration is as before, the tensors are another's."""
+    other = EditSession(model).scale(model.names[0], 0.5).model()
+    model.save(tmp_path / "model")
+    turns = [other]
+
+    def read(path: Path, most: int) -> bytes:
+        if not turns:
+            return read_regular(path, most)
+        turns.pop().save(tmp_path / "model")
+        blob = read_regular(path, most)
+        model.save(tmp_path / "model")
+        return blob
+
+    monkeypatch.setattr("ccr.io.format.read_regular", read)
+    assert np.array_equal(ConceptModel.load(tmp_path / "model").head.coef, model.head.coef)
+    assert not turns
 
 
 def test_a_served_model_that_is_replaced_answers_as_it_was_loaded(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from types import ModuleType
 import pytest
 
 from ccr import kernels
+from ccr.kernels.tiers import choose_tier
 
 TIERS = sorted({"plain", kernels.TIER})
-NAMES = {"TIER": "NAME"} | {name: name for name in ("SCREENS", "PackedConcepts", "StepKernels", "code_rows", "logits")}
+NAMES = ("TIER", "SCREENS", "PackedConcepts", "StepKernels", "code_rows", "logits")
 bytes_only = pytest.mark.skipif(kernels.TIER != "x86", reason="scores in bytes are a part of the x86 kernels")
 
 
@@ -24,6 +25,6 @@ def module(tier: str, name: str) -> ModuleType:
 def using(tier: str) -> Iterator[None]:
     """Coding and training by the kernels of a tier."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, its_name in NAMES.items():
-            patch.setattr(kernels, name, getattr(module(tier, "tier"), its_name))
+        for name in NAMES:
+            patch.setattr(kernels, name, getattr(choose_tier(tier), name))
         yield

@@ -16,7 +16,7 @@ import pytest
 import ccr
 from ccr import kernels
 from ccr.errors import CCRError
-from ccr.kernels import choice, compiling, warm
+from ccr.kernels import compiling, tiers
 from ccr.kernels.plain import pursuit as lasso
 
 PACKAGE = Path(ccr.__file__).parent
@@ -52,7 +52,7 @@ def test_plain_kernels_are_numba_alone() -> None:
         assert "intrinsic" not in text
 
 
-def test_only_the_choice_knows_the_folder_of_x86_kernels() -> None:
+def test_only_the_choice_of_a_tier_knows_the_folder_of_x86_kernels() -> None:
     name = "ccr.kernels.x86"
     users = {
         path.relative_to(PACKAGE).as_posix()
@@ -62,7 +62,7 @@ def test_only_the_choice_knows_the_folder_of_x86_kernels() -> None:
         if (isinstance(node, ast.ImportFrom) and (node.module or "").startswith(name))
         or (isinstance(node, ast.Constant) and str(node.value).startswith(name))
     }
-    assert users == {"kernels/choice.py"}
+    assert users == {"kernels/tiers.py"}
 
 
 def test_without_the_folder_everything_works(tmp_path: Path) -> None:
@@ -81,18 +81,18 @@ def test_the_environment_chooses(wish: str) -> None:
 
 def test_what_cannot_be_chosen_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(CCRError, match=r"CCR_KERNELS must be one of plain, x86, avx2, .*, got 'fast'"):
-        choice.choose_tier("fast")
+        tiers.choose_tier("fast")
 
-    def changed(name: str) -> None:
+    def changed() -> None:
         raise AttributeError("llvmlite is another")
 
-    monkeypatch.setattr("importlib.import_module", changed)
+    monkeypatch.setattr(tiers, "_x86", changed)
     with pytest.raises(CCRError, match="CCR_KERNELS=x86 cannot be used here: llvmlite is another; unset it"):
-        choice.choose_tier("x86")
+        tiers.choose_tier("x86")
     with caplog.at_level(logging.WARNING, logger="ccr"):
-        assert choice.choose_tier("").NAME == "plain"
+        assert tiers.choose_tier("").TIER == "plain"
     assert "slower kernels are used (plain): llvmlite is another" in caplog.text
-    assert choice.choose_tier("plain").NAME == "plain"
+    assert tiers.choose_tier("plain").TIER == "plain"
 
 
 @x86_only
@@ -100,7 +100,7 @@ def test_fewer_instructions_are_used_where_they_are_wished_for() -> None:
     from ccr.kernels.x86.variants import FEATURES, VARIANTS, runnable
 
     program = "from ccr import kernels; from ccr.kernels.x86.tiles import TILE; print(kernels.VARIANT, TILE.lanes)"
-    assert {variant.name for variant in VARIANTS} == set(choice.WISHES) - {"plain", "x86"}
+    assert {variant.name for variant in VARIANTS} == set(tiers.WISHES) - {"plain", "x86"}
     for variant in runnable(FEATURES):
         assert run(program, CCR_KERNELS=variant.name) == [variant.name, str(variant.lanes)]
     assert run(program, CCR_KERNELS="x86")[0] == runnable(FEATURES)[0].name
@@ -179,15 +179,15 @@ def test_compiling_elsewhere_happens_when_asked_for_and_imports_nothing_that_lie
         (lying / f"{name}.py").write_text("open('imported', 'w').close(); raise SystemExit(1)")
     program = f"""
 import os, subprocess
-from ccr.kernels import warm
+from ccr.kernels import tiers
 os.chdir({str(lying)!r})
 started, original = [], subprocess.run
 subprocess.run = lambda *a, **k: (started.append(1), original(*a, **k))[1]
 for group in ("pursuit", "lasso"):
-    warm.GROUPS[group] = warm.GROUPS[group]._replace(call=lambda: None)  # nothing is compiled here
-warm.warm_up(group="pursuit")
+    tiers.GROUPS[group] = tiers.GROUPS[group]._replace(call=lambda: None)  # nothing is compiled here
+tiers.warm_up(group="pursuit")
 assert not started
-warm.warm_up(group="lasso", elsewhere=True)
+tiers.warm_up(group="lasso", elsewhere=True)
 print(len(started))
 """
     cache = tmp_path / "cache"
@@ -200,10 +200,10 @@ print(len(started))
 def test_a_wait_is_called_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels.warm_up(group="lasso")
     said: list[str] = []
-    monkeypatch.setattr(warm, "PATIENCE", 0.0)
-    monkeypatch.setitem(warm.GROUPS, "lasso", warm.GROUPS["lasso"]._replace(call=lambda: time.sleep(0.2)))
-    for cache in (warm.CACHE, None):
-        monkeypatch.setattr(warm, "CACHE", cache)
-        monkeypatch.setattr(warm, "_ready", set())
-        warm.warm_up(said.append, group="lasso")
+    monkeypatch.setattr(tiers, "PATIENCE", 0.0)
+    monkeypatch.setitem(tiers.GROUPS, "lasso", tiers.GROUPS["lasso"]._replace(call=lambda: time.sleep(0.2)))
+    for cache in (tiers.CACHE, None):
+        monkeypatch.setattr(tiers, "CACHE", cache)
+        monkeypatch.setattr(tiers, "_ready", set())
+        tiers.warm_up(said.append, group="lasso")
     assert [line.split()[0] for line in said] == ["loading", "compiling"]

@@ -52,7 +52,7 @@ def screened_entries(x: np.ndarray, dictionary: np.ndarray, threshold: float) ->
     """How many entries of the rows are active, and how many scores were computed in floats to find them."""
     rule = ThresholdRule(threshold)
     criterion = rule.criterion()
-    entries, looked = Panels(dictionary, rule, looked=0.0).examined(x, criterion)
+    entries, looked = Panels(dictionary, rule, n_exact=0.0).examined(x, criterion)
     return len(entries.indices), looked
 
 
@@ -85,7 +85,7 @@ def sums_together(values: np.ndarray) -> np.ndarray:
 def test_panels_hold_the_rows_as_columns(n: int, d: int) -> None:
     rows = unit_rows(np.random.default_rng(n).normal(size=(n, d))).astype(np.float32)
     rule = ThresholdRule(0.1)
-    screened, plain = Panels(rows, rule, looked=0.0), Panels(rows, rule, looked=float(n))
+    screened, plain = Panels(rows, rule, n_exact=0.0), Panels(rows, rule, n_exact=float(n))
     columns = plain.packed.panels.floats.transpose(0, 2, 1).reshape(-1, d)
     assert np.array_equal(columns[:n], rows)
     assert not columns[n:].any()
@@ -147,7 +147,7 @@ def test_errors_of_products_are_as_small_as_the_bound_says(left: str, right: str
         out = np.zeros(d // 4, np.int32)
         scales[place], _ = bytes_of(row, own, other, out)
         rounded[place] = out.view(np.uint8).astype(np.float64) - SHIFT - own
-    screen = Panels(dictionary, ThresholdRule(0.1), looked=0.0, seed=0).packed.panels.screen
+    screen = Panels(dictionary, ThresholdRule(0.1), n_exact=0.0, seed=0).packed.panels.screen
     bytes_ = screen.quads.transpose(0, 2, 1).copy().view(np.int8).reshape(-1, d)[: len(dictionary)]
     concept_scales = np.repeat(screen.scales, screen.offsets.shape[1])[: len(dictionary)]
     exact = (x.astype(np.float64) @ dictionary.T) * scales[:, None] * concept_scales
@@ -226,7 +226,7 @@ def test_a_dictionary_that_diverged_has_no_active_entries_in_its_rows(tier: str)
     rule = ThresholdRule(0.0)
     criterion = rule.criterion()
     with using(tier):
-        panels = Panels(rows, rule, looked=0.0)
+        panels = Panels(rows, rule, n_exact=0.0)
         rows[3] = np.nan
         panels.pack()
         _, indices, data = panels.entries(rows[:3].copy(), criterion)
@@ -240,7 +240,7 @@ def test_rows_that_are_not_unit_are_not_screened(tier: str) -> None:
     rows, x = rng.normal(size=(20, 32)).astype(np.float32), rng.normal(size=(50, 32)).astype(np.float32)
     rule = ThresholdRule(9.0)
     with using(tier):
-        panels = Panels(rows, rule, looked=0.0)
+        panels = Panels(rows, rule, n_exact=0.0)
         assert not panels.screened
         pointers, indices, data = panels.entries(x, rule.criterion())
     scores = x @ rows.T
@@ -257,7 +257,7 @@ def test_codes_do_not_depend_on_the_noise_to_the_bit(d: int) -> None:
     dictionary, x = rows_of("normal", 500, d, rng), rows_of("normal", 300, d, rng)
     rule = ThresholdRule(float(2.0 / np.sqrt(d)))
     criterion = rule.criterion()
-    coded = [Panels(dictionary, rule, looked=0.0, seed=seed).examined(x, criterion) for seed in (1, 2, 3, None)]
+    coded = [Panels(dictionary, rule, n_exact=0.0, seed=seed).examined(x, criterion) for seed in (1, 2, 3, None)]
     assert len({looked for _, looked in coded}) > 1  # the noise does change which scores are looked at
     for entries, _ in coded[1:]:
         assert all(np.array_equal(mine, first) for mine, first in zip(entries, coded[0][0], strict=True))
@@ -284,7 +284,7 @@ def test_a_row_alone_has_the_code_that_it_has_among_others_to_the_bit(d: int) ->
     dictionary, x = rows_of("normal", 500, d, rng), rows_of("normal", 20, d, rng)
     rule = ThresholdRule(float(2.0 / np.sqrt(d)))
     criterion = rule.criterion()
-    panels = Panels(dictionary, rule, looked=0.0, seed=0)
+    panels = Panels(dictionary, rule, n_exact=0.0, seed=0)
     (pointers, indices, data), looked = panels.examined(x, criterion)
     alone = [panels.examined(x[row : row + 1], criterion) for row in range(len(x))]
     assert sum(own for _, own in alone) == looked  # the same scores could be active
@@ -307,7 +307,7 @@ def test_a_large_dictionary_gives_the_scores_of_its_parts_to_the_bit() -> None:
     whole, *halves = (
         sparse.csr_matrix((found.data, found.indices, found.pointers), shape=(len(x), len(rows)))
         for rows in (dictionary, *parts)
-        for found in [Panels(rows, rule, looked=0.0).entries(x, criterion)]
+        for found in [Panels(rows, rule, n_exact=0.0).entries(x, criterion)]
     )
     assert whole.nnz > 1000
     np.testing.assert_array_equal(whole.toarray(), sparse.hstack(halves).toarray())
@@ -328,7 +328,7 @@ def test_rows_built_against_a_known_noise() -> None:
     assert score > 0.1
 
     def is_seen(seed: int | None) -> bool:
-        return 0 in Panels(dictionary, rule, looked=0.0, seed=seed).entries(x, criterion).indices
+        return 0 in Panels(dictionary, rule, n_exact=0.0, seed=seed).entries(x, criterion).indices
 
     assert not is_seen(known)
     assert all(is_seen(seed) for seed in (6, 7, None, None))

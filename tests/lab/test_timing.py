@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ccr.kernels import warm
+from ccr.kernels import tiers
 from ccr_lab.experiments.runs import resource_usage
 
 
 def test_kernels_are_there_before_the_clock_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm, "_ready", set())
+    monkeypatch.setattr(tiers, "_ready", set())
     with resource_usage() as usage:
-        assert warm._ready == set(warm.GROUPS)
+        assert tiers._ready == set(tiers.GROUPS)
         inside = usage.seconds
     assert inside == 0.0 < usage.seconds

@@ -56,7 +56,7 @@ def test_torch_and_half_precision_are_taken() -> None:
         (["a"], np.eye(2), "one name for each embedding"),
         (["a", "b"], [[1.0, np.nan], [0.0, 1.0]], "finite, got NaN or infinity in row 0"),
         (["a", "b"], [[1.0, 0.0], [0.0, np.inf]], "row 1"),
-        (["a", "b"], [[0.0, 0.0], [0.0, 1.0]], "only zeros in row 0"),
+        (["a", "b"], [[0.0, 0.0], [0.0, 1.0]], "row 0 of the concepts is all zeros"),
         (["a"], np.ones(3), "shape"),
         ([], np.ones((0, 3)), "at least one"),
         (["a"], [["x"]], "matrix of numbers"),

@@ -109,7 +109,7 @@ def test_the_bad_row_is_named(value: float, message: str) -> None:
     with pytest.raises(CCRError, match=message):
         list(Embeddings(broken).chunks())
     broken[41] = 0.0
-    with pytest.raises(CCRError, match="only zeros in row 41"):
+    with pytest.raises(CCRError, match="row 41 of X is all zeros"):
         list(Embeddings(broken).chunks())
 
 

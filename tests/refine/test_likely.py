@@ -20,7 +20,7 @@ from ccr.knowledge import Answer
 from ccr.knowledge.grounding import UNKNOWN_SHARE, Groups, evidence, ground
 from ccr.refine.data import Labelled, split
 from ccr.refine.likely import PhotoAnswers, answered_pairs, class_probabilities
-from ccr.refine.region import Bound, Informed
+from ccr.refine.region import Bound, GroundedBound
 
 
 @pytest.fixture(scope="module")
@@ -199,12 +199,12 @@ def test_concepts_may_be_given_without_answers_about_most(world: World, table: K
     assert isinstance(model.concepts, Concepts)
 
 
-def informed(world: World, knowledge: Knowledge) -> tuple[Informed, Labelled]:
+def informed(world: World, knowledge: Knowledge) -> tuple[GroundedBound, Labelled]:
     options = {"radius": None, "fidelity": 0.9, "center": "data", "dispersion": None, "shrinkage": 0.5}
     bound = Bound.fit(world.concepts, world.X, **options)
     train = split(bound.space.images(world.X), world.y, None, None)[0]
     classes = list(range(len(world.table)))
-    return Informed.fit(knowledge, bound, train, world.X, classes, claims="open", min_transfer=None), train
+    return GroundedBound.fit(knowledge, bound, train, world.X, classes, claims="open", min_transfer=None), train
 
 
 def test_a_score_without_its_answer_is_that_of_grounding_by_the_mean_of_the_class(

@@ -146,7 +146,7 @@ def test_a_wide_head_is_trained_a_few_classes_at_a_time(
     classes: int, radius: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.refine.test_sparse_engine.CLASSES", classes)
-    monkeypatch.setattr("ccr.kernels.x86.workspace.WIDE_HEAD", 0)
+    monkeypatch.setattr("ccr.kernels.x86.training.WIDE_HEAD", 0)
     settings = options(radius=radius, dropout=0.2)
     dense = DenseEngine(start(RULES["held length"]), settings, torch.device("cpu"))
     with Workers() as workers:
@@ -164,7 +164,7 @@ def test_a_head_of_few_weights_is_trained_as_the_masked_one(
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
         monkeypatch.setattr(f"ccr.refine.engines.{bound}", 0)
     if tier == "x86":
-        monkeypatch.setattr("ccr.kernels.x86.workspace.FEW_WEIGHTS", 0.5)
+        monkeypatch.setattr("ccr.kernels.x86.training.FEW_WEIGHTS", 0.5)
     settings, rng = options(radius=radius, dropout=0.2, sparse_head=True), np.random.default_rng(1)
     dense = DenseEngine(start(RULES["held length"]), settings, torch.device("cpu"))
     with Workers(threads) as workers:
@@ -190,7 +190,7 @@ def test_the_number_of_threads_changes_no_bit(tier: str, rule: str, wide: int, m
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
         monkeypatch.setattr(f"ccr.refine.engines.{bound}", 0)
     if tier == "x86":
-        monkeypatch.setattr("ccr.kernels.x86.workspace.WIDE_HEAD", wide)
+        monkeypatch.setattr("ccr.kernels.x86.training.WIDE_HEAD", wide)
     rng = np.random.default_rng(8)
     x = torch.from_numpy(unit_rows(rng.normal(size=(700, D)))).float()
     window = Window(x, rng.permutation(700), rng.integers(0, CLASSES, 700), np.ones(700, np.float32))

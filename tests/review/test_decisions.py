@@ -18,7 +18,7 @@ from sklearn.metrics import cohen_kappa_score
 from ccr import Concepts, Knowledge
 from ccr.errors import CCRError, FormatError
 from ccr.knowledge import Answer
-from ccr.review.decisions import REPLIES, Decisions, concept_digest, same_concept
+from ccr.review.decisions import REPLIES, Decisions, concept_digests, same_concept
 
 WRITER = (
     "import sys; from ccr.review.decisions import Decisions\n"
@@ -218,7 +218,7 @@ def test_a_taught_concept_is_asked_again_and_a_renamed_one_is_not() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(3, 512))
     concepts = Concepts(["bumpy", "round", "aisle"], rows)
-    digests = {name: concept_digest(row) for name, row in zip(concepts.names, concepts.embeddings, strict=True)}
+    digests = concept_digests(concepts)
     log = Decisions()
     for name in concepts.names:
         log.decide("pear", name, "yes", by="ann", digest=digests[name])
@@ -237,9 +237,12 @@ def test_digests_tell_moved_concepts_from_rounded_ones(seed: int, step: float) -
     rng = np.random.default_rng(seed)
     row, way = rng.normal(size=256), rng.normal(size=256)
     row, way = row / np.linalg.norm(row), way / np.linalg.norm(way)
-    assert same_concept(concept_digest(row), concept_digest(row.astype(np.float32)))
-    moved = row + step * way
-    assert not same_concept(concept_digest(row), concept_digest(moved / np.linalg.norm(moved)))
+    digest, rounded, moved = (
+        concept_digests(Concepts(["bumpy"], found[None]))["bumpy"]
+        for found in (row, row + 1e-8 * way, row + step * way)
+    )
+    assert same_concept(digest, rounded)
+    assert not same_concept(digest, moved)
 
 
 def test_a_table_counts_as_a_vote_of_its_author_but_not_a_language_model() -> None:
@@ -247,11 +250,13 @@ def test_a_table_counts_as_a_vote_of_its_author_but_not_a_language_model() -> No
     log = Decisions()
     assert [vote.by for vote in log.votes("pear", "bumpy", known=table)] == ["file"]
     assert log.votes("pear", "round", known=table) == ()
+    assert [vote.by for vote in log.votes("pear", "bumpy", known=table, viewer="bob")] == ["file"]
     log.decide("pear", "bumpy", "no", by="ann")
     assert log.knowledge(known=table).find("pear", "bumpy") is None  # disputed: nobody knows
     assert log.knowledge(known=table).find("pear", "round").source == "llm"
     log.decide("pear", "bumpy", "yes", by="ann")
     assert log.knowledge("two", known=table).find("pear", "bumpy").by == "file and ann"
+    assert [vote.by for vote in log.votes("pear", "bumpy", known=table, viewer="bob")] == ["file"]  # and not ann
 
 
 def test_an_answer_that_a_model_has_from_the_log_is_not_a_second_vote() -> None:

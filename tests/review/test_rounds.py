@@ -64,7 +64,6 @@ def test_a_round_says_what_went_what_is_new_and_which_classes_are_thin(attribute
             review.decide(claim.label, claim.concept, "no", by="ann", reason="wrong of this class")
     for name in model.provenance.left_out[3:] + model.names:
         review.decide("class 0", name, "no", by="ann")
-    assert review.thin_classes()["class 0"] == 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CCRWarning)
         done = review_round(model, attributed.X, attributed.y, knowledge=review.knowledge(), folds=2)

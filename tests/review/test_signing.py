@@ -14,7 +14,7 @@ from ccr import ConceptModel
 from ccr.edit import EditSession
 from ccr.errors import CCRError, FormatError
 from ccr.io.hub import model_card
-from ccr.io.provenance import signature_in_words
+from ccr.io.provenance import signature_sentence
 from ccr.review import Decisions, Review, refit, review_rows, sign, unsigned
 from ccr.show.report import Measured, headline
 from ccr_studio.service.answers import model_info
@@ -106,7 +106,7 @@ def test_every_edit_ends_it(attributed: Planted, signed: ConceptModel, edit: str
     EDITS[edit](session, attributed)
     assert not session.model().is_signed
     assert "changed since" in str(unsigned(session.model()))
-    assert "has ended" in str(signature_in_words(session.model()))
+    assert "has ended" in str(signature_sentence(session.model()))
     assert session.undo().model().is_signed
 
 
@@ -166,7 +166,7 @@ def test_the_table_holds_all_claims_and_what_was_rejected(
 def test_it_is_shown_wherever_the_model_is(attributed: Planted, signed: ConceptModel) -> None:
     assert signed.signature is not None
     said = f"Signed by Dr. Ann ({signed.signature.at[:10]}): all {len(signed.claims())} claims confirmed"
-    assert signature_in_words(signed) == f"{said}, 7 others rejected."
+    assert signature_sentence(signed) == f"{said}, 7 others rejected."
     unseen = attributed.X_test, attributed.y_test
     shown = [model_info("x", signed, reads_photos=False).signature]
     shown.append("".join(headline(Measured(signed, signed.evaluate(*unseen), unseen[1]), None, None, unseen[1])))

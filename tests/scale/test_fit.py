@@ -15,7 +15,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.io.remote import as_place
 from ccr.labels import Part
 from ccr.scale import RayPool, connected, embed, fit
-from ccr.scale.cluster import Board
+from ccr.scale.cluster import ProgressActor
 from ccr_lab.experiments.sweep import Setting, run_sweep
 from tests.data.failing_proxy import sometimes, upload
 from tests.data.helpers import folder_files
@@ -75,7 +75,7 @@ def test_a_lost_driver_a_lost_worker_and_a_lost_node_change_nothing(
     kill_driver(driver)
     assert any(storage.rglob("epoch-*.safetensors"))
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    busy = ray.remote(num_cpus=2, scheduling_strategy=here)(Board).remote()
+    busy = ray.remote(num_cpus=2, scheduling_strategy=here)(ProgressActor).remote()
     ray.get(busy.take.remote())
 
     def callback(epoch, epochs):

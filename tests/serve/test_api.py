@@ -163,7 +163,7 @@ def test_the_schema_names_every_path_with_its_answers_and_refusals(client: TestC
                 if path != "/metrics" or status != "200":
                     assert "$ref" in answer["content"]["application/json"]["schema"], (path, status)
     refused = schema["paths"]["/v1/predict"]["post"]["responses"]["422"]
-    assert refused["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
+    assert refused["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/ErrorAnswer"}
     assert next(iter(schema["components"]["securitySchemes"].values()))["scheme"] == "bearer"
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from ccr.explain.terms import jpeg_address
 from ccr.knowledge import Knowledge
-from ccr.show.page import jpeg_address
-from ccr.show.questions_page import PhotoQuestion, questions_page
+from ccr.show.pages import PhotoQuestion, questions_page
 
 HOSTILE = "</script><script>alert('x')</script><img src=x onerror=alert(1)> \u202e & \"more\""
 PICTURES = [jpeg_address(Image.new("RGB", (64, 48), colour), 320) for colour in ("red", "green")]

@@ -11,11 +11,9 @@ from starlette.testclient import TestClient
 
 from ccr.data.store import EmbeddingStore
 from ccr.model import ConceptModel
-from ccr_studio.app import NOBODY, POLICY, studio_app
-from ccr_studio.service.guards import access_for
 from ccr_studio.serving import Running
 from ccr_studio.work.workbench import Workbench
-from tests.studio.helpers import fit_model, make_bench, make_store
+from tests.studio.helpers import client_of, fit_model, make_bench, make_store
 
 
 @pytest.fixture(scope="session")
@@ -43,8 +41,7 @@ def bench(store: EmbeddingStore, model: ConceptModel, tmp_path: Path) -> Iterato
 
 @pytest.fixture
 def client(bench: Workbench) -> TestClient:
-    app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
-    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+    return client_of(bench)
 
 
 @pytest.fixture(scope="module")

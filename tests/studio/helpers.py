@@ -16,6 +16,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fastapi.testclient import TestClient
 from PIL import Image
 
 from ccr.classifier import ConceptClassifier
@@ -27,7 +28,9 @@ from ccr.data.store.layout import embeddings_path, metadata_path
 from ccr.model import ConceptModel
 from ccr_studio import serving
 from ccr_studio.layout import Layout
-from ccr_studio.work.folds import Folds
+from ccr_studio.service.guards import access_for
+from ccr_studio.serving import NOBODY, POLICY, studio_app
+from ccr_studio.work.refits import Folds
 from ccr_studio.work.workbench import Workbench
 from tests.data.helpers import PixelEncoder, encoded
 
@@ -87,6 +90,12 @@ def make_bench(
     bench.words.start()
     assert bench.words.encoder is not None
     return bench
+
+
+def client_of(bench: Workbench) -> TestClient:
+    """A browser of this machine that asks the studio on a workbench; errors of the studio are answers."""
+    app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
+    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 
 def start(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:

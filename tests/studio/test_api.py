@@ -20,12 +20,11 @@ from ccr.data.store import EmbeddingStore
 from ccr.model import ConceptModel
 from ccr.photos.on_photos import explain_image
 from ccr.vocab import read_concepts
-from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
-from ccr_studio.serving import model_session, open_workbench
+from ccr_studio.serving import NOBODY, POLICY, model_session, open_workbench, studio_app
 from ccr_studio.work.workbench import Workbench
 from tests.data.helpers import PixelEncoder, bomb_png, encoded, folder_files
-from tests.studio.helpers import HOSTILE, colour_picture, finish, make_bench
+from tests.studio.helpers import HOSTILE, client_of, colour_picture, finish, make_bench
 
 
 def get(client: TestClient, path: str, **values: Any) -> Any:
@@ -336,8 +335,7 @@ def test_read_only_writes_nothing_at_all(
     bench = open_workbench(copied, model, folder, read_only=True, models=tmp_path / "models")
     bench.words._load = PixelEncoder
     bench.start()
-    app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
-    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+    with client_of(bench) as client:
         assert post(client, "lessons", {"name": "x", "shows": [1], "lacks": [2]}, 403)
         assert not len(bench.words._kept)  # refused before words are embedded
         looks = ["state", "photos?split=test", "mistakes?scope=test", "effect", "search?words=red", "map", "models"]
@@ -352,8 +350,7 @@ def test_read_only_writes_nothing_at_all(
 
 def test_read_only_shows_and_changes_nothing(store: EmbeddingStore, model: ConceptModel, tmp_path: Path) -> None:
     bench = make_bench(store, model, tmp_path, read_only=True)
-    app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
-    client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+    client = client_of(bench)
     asked = {
         "edits": {"action": "pin", "concept": model.names[0]},
         "concepts": {"name": "new"},

@@ -71,6 +71,7 @@ def test_a_test_photo_offers_no_repair(work: Studio) -> None:
     expect(page.get_by_role("heading", name="The whole sum")).to_be_visible()
     assert page.locator(".answer").count() == 0
     assert page.locator(".mend").count() == 0
+    expect(page.get_by_text("nothing can be learned from it")).to_be_visible()
 
 
 @pytest.fixture

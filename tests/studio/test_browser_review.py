@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from ccr.model import ConceptModel
-from tests.studio.browsing import Studio, expect
+from ccr_studio.serving import Running
+from tests.studio.browsing import Studio, expect, studio_of
+from tests.studio.helpers import tell
 
 pytestmark = pytest.mark.browser
 
@@ -78,6 +80,50 @@ def test_a_class_is_a_link_to_its_page_and_its_review(look: Studio) -> None:
         ".filter((one) => one.getBoundingClientRect().height < 24).length"
     )
     assert small == 0
+
+
+def test_nobody_sees_answers_of_others_before_their_own(work: Studio) -> None:
+    claim = work.bench.now().model.claims()[0]
+    label, concept = str(claim.label), claim.concept
+    page = work.open("#photos")
+    tell(work.running.url, "api/decisions", {"by": "ben", "class": label, "concept": concept, "answer": "yes"})
+    for name in (None, "ann", "ben"):  # nobody has said who looks; somebody else; ben
+        if name:
+            page.evaluate("(name) => localStorage.setItem('ccr-reviewer', name)", name)
+        state = "confirmed" if name == "ben" else "open"
+        page = work.open(f"#class?name={label}")
+        expect(page.locator("tr", has_text=concept).first).to_contain_text(state)
+        page = work.open(f"#review?class={label}")
+        expect(page.locator(".review-bar b")).to_contain_text(f"{int(name == 'ben')} of")
+
+
+@pytest.mark.parametrize("width", [390, 1360])
+def test_the_switch_to_confirmed_claims_alone_is_in_reach(browser: Any, shared: Running, width: int) -> None:
+    for studio in studio_of(browser, shared, width=width):
+        page = studio.open("#review")
+        switch = page.get_by_role("button", name="Refit, only confirmed")
+        expect(switch).to_be_in_viewport()
+        assert switch.bounding_box()["height"] >= 24
+
+
+def test_enter_opens_the_concept_that_is_asked_about(work: Studio) -> None:
+    page = opened(work)
+    concept = work.bench.now().model.claims()[0].concept
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text(concept)
+
+
+def test_a_dark_page_is_printed_as_ink_on_paper(browser: Any, shared: Running) -> None:
+    for studio in studio_of(browser, shared, color_scheme="dark"):
+        page = studio.open("#signature")
+        paper = "getComputedStyle(document.body).backgroundColor"
+        assert page.evaluate(paper) != "rgb(255, 255, 255)"
+        for chosen in ("", "dark"):  # by the system, by hand
+            page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", chosen)
+            page.emulate_media(media="print")
+            assert page.evaluate(paper) == "rgb(255, 255, 255)"
+            assert page.locator(".head button").first.is_hidden()
+            page.emulate_media(media="screen")
 
 
 def test_where_is_a_button_too_and_ends_with_its_claim(look: Studio) -> None:

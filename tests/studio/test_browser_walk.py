@@ -209,9 +209,9 @@ def test_a_page_on_the_disk_brings_the_token(browser: Any, work: Studio) -> None
     from dataclasses import replace
     from threading import Thread
 
-    from ccr_studio.app import LIMITS, NOBODY, POLICY, studio_app
     from ccr_studio.service.guards import access_for
     from ccr_studio.service.runner import listen, server_of, url_of
+    from ccr_studio.serving import LIMITS, NOBODY, POLICY, studio_app
 
     token = "a-token-of-some-length"
     access = replace(access_for("127.0.0.1", token, policy=POLICY + NOBODY), asks=True)

@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 from ccr.classifier import ConceptClassifier
 from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
-from ccr_studio.app import NOBODY, POLICY, studio_app
-from ccr_studio.service.guards import access_for
 from ccr_studio.work.refits import _own
 from tests.data.helpers import PixelEncoder
-from tests.studio.helpers import CONCEPTS, finish, make_bench, write_store
+from tests.studio.helpers import CONCEPTS, client_of, finish, make_bench, write_store
 
 
 @pytest.mark.parametrize("kind", [lambda number: 9 + number, lambda number: number > 0])
@@ -31,8 +28,7 @@ def test_classes_stay_what_they_are(kind: Callable[[Any], Any], tmp_path: Path) 
     store = EmbeddingStore.open(tmp_path / "store")
     model = ConceptClassifier(Concepts(CONCEPTS, texts), max_iter=5, random_state=0).fit(np.asarray(store), own).model_
     bench = make_bench(store, model, tmp_path)
-    app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
-    client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+    client = client_of(bench)
     for refit in ("head", "full"):
         job = bench.refit(refit, {})
         finish(bench)

@@ -18,8 +18,9 @@ from ccr.cli import app
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.model import ConceptModel
+from ccr.review import Decisions, Review
 from ccr_studio.serving import own_session, sessions_of
-from tests.studio.helpers import CONCEPTS, ask, children_end, children_of, start
+from tests.studio.helpers import CONCEPTS, ask, children_end, children_of, start, tell
 
 
 def test_the_command_serves_and_ctrl_c_ends_all_that_it_started(
@@ -58,6 +59,24 @@ def test_beyond_this_machine_a_token_is_demanded(store: EmbeddingStore, model: C
     finally:
         process.terminate()
         assert process.wait(60) == 0
+
+
+def test_the_studio_and_the_terminal_share_a_log(store: EmbeddingStore, model: ConceptModel, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    claims, log = model.claims(), str(tmp_path / "model-decisions.jsonl")  # where `ccr review` keeps its own
+    Review(model, Decisions(log)).decide(claims[0].label, claims[0].concept, "yes", by="ann")
+    command = (str(store.path), str(tmp_path / "model"), "--session", str(tmp_path / "sessions"), "--log", log)
+    process, said = start(*command)
+    try:
+        assert json.loads(ask(said["url"], "api/claims?by=ann"))["counts"]["confirmed"] == 1
+        about = {"class": str(claims[1].label), "concept": claims[1].concept}
+        tell(said["url"], "api/decisions", {"by": "ann", "answer": "no", "reason": "background", **about})
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    checked = CliRunner().invoke(app, ["review", str(tmp_path / "model"), "--check", "--json"])
+    counts = json.loads(checked.stdout)["counts"]
+    assert (counts["confirmed"], counts["rejected"], counts["open"]) == (1, 1, len(claims) - 2)
 
 
 def test_model_and_concepts_are_not_given_both(store: EmbeddingStore, tmp_path: Path) -> None:

@@ -19,11 +19,9 @@ from ccr.errors import FormatError
 from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
 from ccr.review import out_of_fold
-from ccr_studio.app import NOBODY, POLICY, studio_app
-from ccr_studio.service.guards import access_for
 from ccr_studio.work.corrections import Corrections
 from ccr_studio.work.workbench import Workbench
-from tests.studio.helpers import finish, make_bench
+from tests.studio.helpers import client_of, finish, make_bench
 
 
 def say(client: TestClient, row: int, kind: str, answer: str, **more: str) -> dict[str, Any]:
@@ -122,8 +120,7 @@ def test_corrections_leave_as_a_table_and_outlive_undo_and_a_new_start(
     ]
     reader = make_bench(store, None, tmp_path, read_only=True)
     assert reader.now().classes[reader.now().truth[row]] == "plum"
-    theirs = TestClient(studio_app(reader, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY)))
-    theirs.base_url = "http://127.0.0.1"  # type: ignore[assignment]
+    theirs = client_of(reader)
     assert theirs.post(f"/api/photos/{row}/correct", json={"kind": "leave out", "answer": "yes"}).status_code == 403
     say(client, row, "label", "lime")
     assert reader.now().classes[reader.now().truth[row]] == "lime"  # it follows the writer
@@ -135,8 +132,7 @@ def test_reviewers_answer_about_photos_and_do_not_change_labels(
 ) -> None:
     bench.edit("pin", {"concept": bench.now().model.names[0]})
     reviewer = make_bench(store, None, tmp_path, read_only=True, decides=True)
-    access = access_for("127.0.0.1", None, policy=POLICY + NOBODY)
-    theirs = TestClient(studio_app(reviewer, access=access), base_url="http://127.0.0.1")
+    theirs = client_of(reviewer)
     row, concept = of_split(bench, "train"), bench.now().model.names[0]
     assert say(theirs, row, "concept", "no", concept=concept)["answers"] == {concept: "no"}
     bench.now()
@@ -177,8 +173,7 @@ def test_predictions_out_of_fold_are_those_of_the_library(
     store: EmbeddingStore, model: ConceptModel, tmp_path: Path
 ) -> None:
     bench = make_bench(store, model, tmp_path, folds=True)
-    access = access_for("127.0.0.1", None, policy=POLICY + NOBODY)
-    client = TestClient(studio_app(bench, access=access), base_url="http://127.0.0.1")
+    client = client_of(bench)
     assert client.get("/api/state").json()["folds"] == "possible"  # nothing is computed unasked
     assert client.get("/api/mistakes", params={"scope": "shown", "held": True}).status_code == 200
     for _ in range(1200):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,8 @@ from starlette.testclient import TestClient
 
 from ccr.data.store import EmbeddingStore
 from ccr.model import ConceptModel
-from ccr_studio.app import NOBODY, POLICY, studio_app
-from ccr_studio.service.guards import access_for
 from ccr_studio.work.workbench import Workbench
-from tests.studio.helpers import finish, make_bench
+from tests.studio.helpers import client_of, finish, make_bench
 
 
 def claims_of(client: TestClient, by: str = "ann") -> list[dict[str, Any]]:
@@ -70,8 +70,35 @@ def test_rejected_claims_are_gone_after_the_refit_and_the_rest_can_be_signed(
     table = client.get("/api/signature").json()["signature"]
     assert len(table["may"]) == len(pairs)
     assert any(one["concept"] == first["concept"] for one in table["never"])
+    rows = list(csv.DictReader(io.StringIO(client.get("/api/exports/claims.csv").text)))
+    assert {(one["class"], one["concept"], one["by"]) for one in rows if one["answer"] == "yes"} == {
+        (*pair, "ann") for pair in pairs
+    }
+    never = [(one["class"], one["concept"], one["state"], one["reason"]) for one in rows if one["answer"] == "no"]
+    assert (first["class"], first["concept"], "rejected", "background") in never
+    found = client.get("/api/exports/claims.json").json()
+    assert (found["signed"], found["signature"]["by"], len(found["claims"])) == (True, "ann", len(rows))
     bench.edit("suppress", {"concept": bench.now().model.names[0]})
     assert client.get("/api/signature").json()["signature"] is None  # any edit ends it
+
+
+def test_a_refit_with_only_what_was_confirmed_leaves_nothing_open_and_names_thin_classes(
+    client: TestClient, bench: Workbench
+) -> None:
+    by_class = {name: [one for one in claims_of(client) if one["class"] == name] for name in bench.now().classes}
+    first, *rest = (found for found in by_class.values() if len(found) > 1)
+    for one in [first[0], *(one for found in rest for one in found)]:  # of the first class, a single reason
+        decide(client, one, "yes")
+    confirmed = {(one["class"], one["concept"]) for one in claims_of(client) if one["state"] == "confirmed"}
+    client.post("/api/review/refit?claims=confirmed")
+    finish(bench)
+    assert {(one["class"], one["concept"]) for one in claims_of(client)} <= confirmed
+    found = client.get("/api/claims", params={"by": "ann"}).json()
+    assert found["counts"]["open"] == found["blocking"] == 0
+    reasons = {name: len([pair for pair in confirmed if pair[0] == name]) for name in bench.now().classes}
+    thin = {one["class"]: one["reasons"] for one in found["thin"]}
+    assert thin.keys() >= {name for name, count in reasons.items() if count < 2}
+    assert thin[first[0]["class"]] <= 1
 
 
 def test_reviewers_are_blind_until_they_decide_and_undo_their_own(client: TestClient) -> None:
@@ -95,8 +122,7 @@ def test_decisions_outlive_undo_and_a_new_start(
     assert claims_of(client)[0]["state"] == "confirmed"
     # Another studio that takes answers alone, beside the one that writes.
     other = make_bench(store, None, tmp_path, read_only=True, decides=True)
-    access = access_for("127.0.0.1", None, policy=POLICY + NOBODY)
-    theirs = TestClient(studio_app(other, access=access), base_url="http://127.0.0.1")
+    theirs = client_of(other)
     assert claims_of(theirs)[0]["state"] == "confirmed"
     decide(theirs, claims_of(theirs)[1], "no", by="ben")
     assert claims_of(client, "ben")[1]["state"] == "rejected"
@@ -108,13 +134,26 @@ def test_decisions_outlive_undo_and_a_new_start(
 
 def test_a_studio_that_only_shows_takes_no_answers(store: EmbeddingStore, bench: Workbench, tmp_path: Path) -> None:
     reader = make_bench(store, None, tmp_path, read_only=True)
-    client = TestClient(
-        studio_app(reader, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY)), base_url="http://127.0.0.1"
-    )
+    client = client_of(reader)
     one = claims_of(client)[0]
     body = {"by": "ann", "class": one["class"], "concept": one["concept"], "answer": "yes"}
     assert client.post("/api/decisions", json=body).status_code == 403
     reader.close()
+
+
+def test_a_concept_that_was_taught_anew_is_asked_again_and_a_renamed_one_is_not(
+    client: TestClient, bench: Workbench
+) -> None:
+    claims = claims_of(client)
+    taught = claims[0]
+    renamed = next(one for one in claims if one["concept"] != taught["concept"])
+    for one in (taught, renamed):
+        decide(client, one, "yes")
+    bench.teach(taught["concept"], [0, 1, 2], [20, 21, 22], by_name=True)
+    bench.edit("rename", {"concept": renamed["concept"], "to": "another name"})
+    states = {(one["class"], one["concept"]): one["state"] for one in claims_of(client)}
+    assert states[taught["class"], taught["concept"]] == "open"
+    assert states[renamed["class"], "another name"] == "confirmed"
 
 
 @pytest.mark.parametrize("name", ["apple", "plum"])
@@ -133,8 +172,7 @@ def test_as_many_must_agree_as_the_policy_says(
     store: EmbeddingStore, model: ConceptModel, tmp_path: Path, policy: Any, states: list[str]
 ) -> None:
     bench = make_bench(store, model, tmp_path, policy=policy)
-    access = access_for("127.0.0.1", None, policy=POLICY + NOBODY)
-    client = TestClient(studio_app(bench, access=access), base_url="http://127.0.0.1")
+    client = client_of(bench)
     one = claims_of(client)[0]
     for by, state in zip(("ann", "ben", "cal"), states, strict=True):
         decide(client, one, "yes", by=by)
@@ -153,8 +191,7 @@ def test_as_many_must_agree_as_the_policy_says(
 
 def test_all_reviewers_must_agree_by_the_policy_all(store: EmbeddingStore, model: ConceptModel, tmp_path: Path) -> None:
     bench = make_bench(store, model, tmp_path, policy="all")
-    access = access_for("127.0.0.1", None, policy=POLICY + NOBODY)
-    client = TestClient(studio_app(bench, access=access), base_url="http://127.0.0.1")
+    client = client_of(bench)
     one, other = claims_of(client)[:2]
     decide(client, other, "yes", by="ben")  # whoever has answered anything is asked about everything
     decide(client, one, "yes", by="ann")

@@ -15,13 +15,12 @@ from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
 from ccr.knowledge import Answer, Knowledge
 from ccr.model import ConceptModel
-from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import SIGN_IN, access_for
-from ccr_studio.serving import opening_page
+from ccr_studio.serving import NOBODY, POLICY, opening_page, studio_app
 from ccr_studio.work.session import HONEST
 from ccr_studio.work.workbench import OtherStep, Workbench
 from tests.data.helpers import PixelEncoder
-from tests.studio.helpers import CLASSES, CONCEPTS, finish, make_bench
+from tests.studio.helpers import CLASSES, CONCEPTS, client_of, finish, make_bench
 
 TOKEN = "a-token-of-some-length"
 
@@ -177,7 +176,7 @@ def test_words_are_searched_with_what_is_known_of_them(
     bench = make_bench(
         store, ConceptClassifier(texts, **options).fit(store.select("train")).model_, tmp_path / "knowing"
     )
-    knowing = TestClient(studio_app(bench, access=access_for("127.0.0.1", None)), base_url="http://127.0.0.1")
+    knowing = client_of(bench)
     found, bare = (one.get("/api/search", params={"words": "word 3", "limit": 20}).json() for one in (knowing, client))
     plums = [sum(photo["truth"] == "plum" for photo in one["photos"]) for one in (found, bare)]
     assert plums[0] > plums[1]

@@ -6,7 +6,7 @@ import pytest
 from ccr import Concepts
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.vocab.check import check_seen, check_texts, uncovered, verdict
+from ccr.vocab.check import check_on_images, check_texts, uncovered, verdict
 from ccr.vocab.choose import class_statistics, score_statistics
 from ccr.vocab.wordnet import WordNet
 from tests.vocab.test_propose import wordnet  # noqa: F401 (fixture)
@@ -123,7 +123,7 @@ def pictured():
 def test_photos_tell_what_words_do_not(pictured):
     concepts, X, y = pictured
     control = np.concatenate([np.eye(12)[[4, 6, 7, 8]], -np.eye(12)[[4, 6, 7, 8]]])
-    seen = check_seen(concepts, X, y, control=control)
+    seen = check_on_images(concepts, X, y, control=control)
     kinds = [{problem.kind for problem in problems} for problems in seen.problems]
     assert kinds[2] >= {"repeated"}
     assert "repeated" not in kinds[1]  # the first of two stays
@@ -140,7 +140,7 @@ def test_shares_and_top_images_are_those_of_the_scores(pictured):
     from ccr.space import Space
 
     concepts, X, y = pictured
-    seen = check_seen(concepts, X, y)
+    seen = check_on_images(concepts, X, y)
     space = Space.fit_metric(concepts.embeddings, X, shrinkage=0.5)
     scores = space.images(X).span(0, len(X)).numpy() @ space.own_texts(concepts.embeddings).T
     assert np.allclose(
@@ -163,7 +163,7 @@ def test_coverage_against_brute_force(pictured):
 def test_too_little_to_check_is_refused(pictured):
     concepts, X, y = pictured
     with pytest.raises(CCRError, match="at least 2 concepts"):
-        check_seen(concepts.subset([0]), X, y)
+        check_on_images(concepts.subset([0]), X, y)
     with pytest.raises(CCRError, match="at least 2 classes"):
-        check_seen(concepts, X[y == 0], y[y == 0])
+        check_on_images(concepts, X[y == 0], y[y == 0])
     assert np.isfinite(unit_rows(X)).all()

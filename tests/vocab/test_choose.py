@@ -24,8 +24,8 @@ from ccr.vocab.choose import (
     greedy,
     score_statistics,
     spreads,
+    training_part,
 )
-from ccr.vocab.classes import training_part
 
 GUARANTEE = 1 - 1 / np.e
 

@@ -23,13 +23,13 @@ from ccr.coding import HardThreshold
 from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
 from ccr.model import ConceptModel
-from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.layout import Layout
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import access_for
 from ccr_studio.service.limits import RequestLimits
 from ccr_studio.service.runner import listen, server_of
 from ccr_studio.service.service import Served, Service
+from ccr_studio.serving import NOBODY, POLICY, studio_app
 from ccr_studio.work.workbench import Workbench
 from tools.fuzz.mutate import VALUES, damaged_bytes, damaged_json
 from tools.fuzz.seeds import SmallEncoder

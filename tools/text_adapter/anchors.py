@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ccr.encoders.assets import WORDNET, fetch_group
-from ccr.encoders.bundled_texts import SentenceModel, spelled
+from ccr.encoders.bundled import SentenceModel, spelled
 from ccr.encoders.registry import unit
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from scipy.special import gammaln
 
-from ccr.encoders.bundled_texts import TextAdapter, spelled
+from ccr.encoders.bundled import TextAdapter, spelled
 from ccr.encoders.registry import unit
 from tools.text_adapter.anchors import Anchors, Sentences, held
 from tools.text_adapter.fitting import Settings, fit, fit_bridge

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from ccr.data.store import EmbeddingStore
-from ccr.encoders.bundled_texts import spelled
+from ccr.encoders.bundled import spelled
 from ccr.encoders.registry import unit
 from ccr.knowledge import Knowledge
 from ccr.vocab import read_concepts

@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import save
 
 from ccr.encoders.assets import MINILM
-from ccr.encoders.bundled_texts import TextAdapter, spelled
+from ccr.encoders.bundled import TextAdapter, spelled
 from ccr.encoders.registry import unit
 from ccr.io.files import write_bytes
 from tools.text_adapter.anchors import Anchors, Sentences, Texts

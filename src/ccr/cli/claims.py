@@ -49,7 +49,7 @@ def claims(
     Example: `ccr claims photos-model photos-store --out claims.html`
     """
     from ccr.explain.terms import position
-    from ccr.io.provenance import signature_in_words
+    from ccr.io.provenance import signature_sentence
     from ccr.model import ConceptModel
     from ccr.show.pages import claims_in_words, count_claims
 
@@ -62,7 +62,7 @@ def claims(
     found, measured = _measured(loaded, store, split, silent=as_json)
     if wanted is not None:
         found = [claim for claim in found if claim.label == wanted]
-    knowledge, signed = loaded.provenance.knowledge, signature_in_words(loaded)
+    knowledge, signed = loaded.provenance.knowledge, signature_sentence(loaded)
     if out is not None:
         _write(out, found, f"Claims of {model.name}", measured, loaded, signed)
     counts = count_claims(found)
@@ -72,12 +72,12 @@ def claims(
         print_json({"model": str(model), **facts, "claims": [_row(claim) for claim in found]})
         return
     _show(found, everything=everything or wanted is not None)
-    console.print(claims_in_words(counts), highlight=False, style="bold")
-    console.print(escape(measured), highlight=False)
+    console.print(claims_in_words(counts), style="bold")
+    console.print(escape(measured))
     said = "Fitted without knowledge." if knowledge is None else f"Fitted with knowledge {knowledge.digest}."
-    console.print(said, highlight=False)
+    console.print(said)
     if signed is not None:
-        console.print(escape(signed), highlight=False, style="bold")
+        console.print(escape(signed), style="bold")
     if out is not None:
         console.print(f"Written to {escape(str(out))}")
 

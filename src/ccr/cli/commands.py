@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from ccr.cli import (
-    audit,
     claims,
     concepts,
     concepts_check,
@@ -79,7 +78,7 @@ def _added() -> list[Callable[..., None]]:
 # Modules, not functions, are imported here: a function called like its module would hide it.
 commands: tuple[Callable[..., None], ...] = (
     *(demo.demo, embed.embed, fit.fit, evaluate.evaluate, explain.explain, predict.predict, share.export),
-    *(audit.audit, claims.claims, review.review, judge.judge, edit.edit, report.report, share.push, share.pull),
+    *(evaluate.audit, claims.claims, review.review, judge.judge, edit.edit, report.report, share.push, share.pull),
     *_added(),
 )
 for command in commands:
@@ -120,5 +119,5 @@ def main() -> None:
     except OSError as error:
         sys.exit(fail(in_words(error), as_json=as_json))
     except (Stopped, KeyboardInterrupt):
-        interrupt.tell_stopped()
+        interrupt.report_stopped()
         sys.exit(interrupt.CODE)

@@ -26,18 +26,18 @@ from ccr.errors import CCRError, CCRWarning
 from ccr.io.files import check_writable, write_bytes
 from ccr.io.remote import is_url
 from ccr.utils import processes as interrupt
-from ccr.utils.processes import Tell
+from ccr.utils.processes import OnProgress
 from ccr.utils.texts import has_control, visible
 
 if TYPE_CHECKING:
     from ccr.scale.cluster import RayPool
 
-# What happens around every command: --out is checked before the work, and Ctrl-C says what is kept.
+# Work around every command: --out is checked before the work, and Ctrl-C says what is kept.
 #: Commands that write one file; the others' --out is a folder.
 FILES = (
     "ask", "merge", "explain", "predict", "export", "claims", "judge", "report", "propose", "check", "choose", "learn",
 )  # fmt: skip
-#: What commands keep as they go.
+#: Results that commands keep as they go.
 KEPT = {
     "demo": "photos embedded so far are kept in {out}",
     "embed": "images embedded so far are kept in {out}",
@@ -163,9 +163,9 @@ def pool_at(address: str | None) -> Iterator[RayPool | None]:
         yield None
         return
     check_extra()
-    from ccr.scale.cluster import RayPool, connected, in_words
+    from ccr.scale.cluster import RayPool, connected, task_errors
 
-    with connected(address) as ray, in_words(ray):
+    with connected(address) as ray, task_errors(ray):
         yield RayPool(ray)
 
 
@@ -187,8 +187,9 @@ class _PlainConsole(Console):
         return super().render_str(visible(text, keep="\n"), **options)
 
 
-console = _PlainConsole(emoji=False)  # no emoji: a concept may be called ":apple:"
-errors = _PlainConsole(stderr=True, emoji=False)
+# No emoji: a concept may be called ":apple:".
+console = _PlainConsole(emoji=False, highlight=False)
+errors = _PlainConsole(stderr=True, emoji=False, highlight=False)
 
 
 def fail(message: str, *, as_json: bool) -> int:
@@ -196,7 +197,7 @@ def fail(message: str, *, as_json: bool) -> int:
     if as_json:
         print_json({"error": message})
     else:
-        errors.print(f"[bold red]error:[/bold red] {escape(visible(message))}", highlight=False)
+        errors.print(f"[bold red]error:[/bold red] {escape(visible(message))}")
     return 1
 
 
@@ -223,7 +224,7 @@ def replace_unprintable() -> None:
 def note(message: str, *, silent: bool = False) -> None:
     """Print a line about what is going on, on stderr."""
     if not silent:
-        errors.print(escape(visible(message)), style="dim", highlight=False, soft_wrap=True)
+        errors.print(escape(visible(message)), style="dim", soft_wrap=True)
 
 
 class _Notes(logging.Handler):
@@ -298,7 +299,7 @@ def _time(seconds: float) -> str:
 
 
 @contextmanager
-def bar(*, silent: bool) -> Iterator[Tell]:
+def bar(*, silent: bool) -> Iterator[OnProgress]:
     """A progress bar on stderr, moved by what is yielded; of 0 steps in all it only shows that work goes on. Where
     stderr is no terminal, lines."""
     if silent:
@@ -333,7 +334,7 @@ def warnings_as_notes(*, silent: bool) -> Iterator[None]:
 
 
 @contextmanager
-def fitting(*, silent: bool) -> Iterator[Tell]:
+def fitting(*, silent: bool) -> Iterator[OnProgress]:
     """Around fits: kernels that are not on disk yet are compiled by another process, because the compiler would leave
     half a gigabyte in this one; warnings become notes; and a bar is drawn."""
     from ccr import kernels

@@ -164,17 +164,28 @@ def chosen_sources(text: str, known: Sequence[str]) -> list[str]:
     return wanted
 
 
-def chosen_endpoint(url: str | None, model: str | None, rate: float | None) -> Endpoint:
-    """The language model of --llm-url, --llm-model and --llm-rate."""
+def chosen_endpoint(
+    sources: Sequence[str], url: str | None, model: str | None, rate: float | None, *, dry_run: bool, **others: Any
+) -> Endpoint | None:
+    """The language model of --llm-url, --llm-model and --llm-rate, if it is one of the `sources`; without it these, a
+    dry run and `others` that were given are misuse."""
     from ccr.vocab.llm import Endpoint
 
+    if "llm" not in sources:
+        asked = {"llm_url": url, "llm_model": model, "llm_rate": rate, **others}
+        for name in [name for name, value in asked.items() if value]:
+            option = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"{option} is for the source llm: give --sources {','.join(sources)},llm, too")
+        if dry_run:
+            raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")
+        return None
     if url is None or model is None:
         raise typer.BadParameter("the source llm needs --llm-url and --llm-model")
     return Endpoint(url, model, per_minute=rate)
 
 
 def kept_answers() -> Path:
-    """Where answers of language models are kept, so that nothing is paid twice."""
+    """Cache of answers of language models, so that nothing is paid twice."""
     from ccr.encoders.assets import cache_folder
 
     return cache_folder() / "llm"
@@ -275,7 +286,7 @@ def propose_concepts(
     store: EmbeddingStore, out: Path, *, spec: str | None, template: str | None = None, silent: bool
 ) -> Concepts:
     """Concepts for a store that comes without a list: proposed and chosen, written to `out` with their origins."""
-    from ccr.vocab.classes import automatic_concepts
+    from ccr.vocab.choose import automatic_concepts
     from ccr.vocab.proposals import known_path, write_proposed
 
     check_list_target(out)
@@ -377,7 +388,7 @@ def noted_controls(
 
 
 def measured_stability(path: Path, store: EmbeddingStore, rows: EmbeddingStore, *, silent: bool) -> Stability:
-    """How much of what the model in a folder shows for these rows stays when it is fitted again on the store."""
+    """Stability of what the model in a folder shows for these rows when it is fitted again on the store."""
     from ccr.classifier import ConceptClassifier
     from ccr.controls import stability
 

@@ -3,7 +3,7 @@ keys as answers."""
 
 from __future__ import annotations
 
-import math
+import getpass
 import os
 import select
 import shutil
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from ccr.cli.common import console, note, print_json
 from ccr.errors import CCRError
-from ccr.utils.texts import counted, visible
+from ccr.utils.texts import counted, fidelity_text, visible
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -93,28 +93,11 @@ def note_few(images: int) -> None:
 
 def show_knowledge(evaluations: Mapping[str, Evaluation]) -> None:
     """Print, for each model fitted with knowledge, a sentence on its claims, truth, transfer and text fidelity."""
-    from ccr.show.pages import claims_in_words
+    from ccr.show.pages import knowledge_in_words
 
     for name, found in evaluations.items():
-        if found.claims is None:
-            continue
-        parts = [claims_in_words(found.claims)]
-        if found.truth_to_tell is not None:
-            unknown = f" ({found.unanswered:.1%} have none)" if found.unanswered else ""
-            parts.append(
-                f"{found.truth_to_tell:.1%} of the shown concepts with an answer{unknown} are true of the image's class"
-            )
-        if found.transfer is not None:
-            parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
-        if found.text_fidelity is not None:
-            mean, least = map(fidelity_text, found.text_fidelity)
-            parts.append(f"fidelity to the bare texts {mean}, lowest {least} (above: to where they were grounded)")
-        console.print(f"{escape(name)}: {'; '.join(parts)}", highlight=False)
-
-
-def fidelity_text(value: float) -> str:
-    """Two digits, or a dash where all images score alike."""
-    return "-" if math.isnan(value) else f"{value:.2f}"
+        if found.claims is not None:
+            console.print(f"{escape(name)}: {knowledge_in_words(found)}")
 
 
 def add_whole_column(table: Table, heading: str, texts: Iterable[str], *, justify: JustifyMethod = "right") -> None:
@@ -124,7 +107,7 @@ def add_whole_column(table: Table, heading: str, texts: Iterable[str], *, justif
 
 
 def show_sets(sets: SetQuality, temperature: float) -> None:
-    """How prediction sets hold, in two sentences."""
+    """Print how prediction sets hold, in two sentences."""
     low, high = sets.interval
     answered = "No image is answered by exactly one class: all are left to people."
     if sets.answered > 0:
@@ -136,7 +119,6 @@ def show_sets(sets: SetQuality, temperature: float) -> None:
     console.print(
         f"Sets of coverage {100 * sets.asked:g}% hold the true class of {sets.covered:.1%} of the images ({low:.1%} to "
         f"{high:.1%}), with {sets.mean_size:.2f} classes on average; temperature {temperature:.2f}{kept}.\n{answered}",
-        highlight=False,
     )
 
 
@@ -176,7 +158,7 @@ def terms_table(
     return table
 
 
-#: What the columns of a sum are.
+#: Meaning of the columns of a sum.
 TERMS_LEGEND = "contribution = code (how strongly the image shows the concept) x weight (for this class)"
 
 
@@ -248,6 +230,14 @@ def columns_for(image: Image.Image, *, below: int = 10) -> int:
     size = shutil.get_terminal_size()
     high = max(4, size.lines - below)
     return max(8, min(size.columns, 80, int(2 * high * image.width / image.height)))
+
+
+def login_name() -> str:
+    """Login name of the current user; empty if the system has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return ""
 
 
 def read_key(prompt: str, keys: Mapping[str, str], out: IO[str] | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -25,7 +25,7 @@ from ccr.cli.common_photo import show_estimate
 from ccr.errors import CCRError, MissingExtraError
 
 if TYPE_CHECKING:
-    from ccr.vocab.classes import Classes
+    from ccr.vocab.choose import Classes
     from ccr.vocab.senses import EmbedTexts
     from ccr.vocab.wordnet import WordNet
 
@@ -70,13 +70,7 @@ def propose(
     from ccr.vocab.proposals import known_path, reasoned_proposals, write_proposed
 
     wanted = chosen_sources(sources, SOURCES)
-    asked = {"--llm-url": llm_url, "--llm-model": llm_model, "--llm-rate": llm_rate, "--llm-price": llm_price}
-    given = [option for option, value in asked.items() if value is not None]
-    if given and "llm" not in wanted:
-        raise typer.BadParameter(f"{given[0]} is for the source llm: give --sources {sources},llm, too")
-    endpoint = chosen_endpoint(llm_url, llm_model, llm_rate) if "llm" in wanted else None
-    if dry_run and endpoint is None:
-        raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")
+    endpoint = chosen_endpoint(wanted, llm_url, llm_model, llm_rate, dry_run=dry_run, llm_price=llm_price)
     found, embed = _classes(classes, encoder, silent=as_json)
     if dry_run and endpoint is not None:
         cost = estimate(found.names, endpoint, kept_answers())
@@ -85,57 +79,56 @@ def propose(
     wordnet = _wordnet(wanted, silent=as_json)
     with bar(silent=as_json) as tell:
         answered = None if endpoint is None else ask(found.names, endpoint, kept_answers(), tell=tell)
-        result = reasoned_proposals(
-            found.names,
-            wordnet,
-            embed=embed,
-            photos=found.photos,
-            grey=found.grey,
-            sources=wanted,
-            told=answered.proposals if answered else (),
-            tell=tell,
-        )
-    failed = answered.failed if answered else {}
+        answers = answered.proposals if answered else ()
+        photos: dict[str, Any] = {"embed": embed, "photos": found.photos, "grey": found.grey}
+        result = reasoned_proposals(found.names, wordnet, **photos, sources=wanted, answered=answers, tell=tell)
     if not result.items:
         raise CCRError(f"nothing was proposed for {len(found.names)} classes: add generic to --sources")
-    beside = result.write(out)
-    known = known_path(out)
+    beside, known = result.write(out), known_path(out)
     write_proposed(result.items, known)
-    said = sum(item.tied for item in result.items)
-    facts = {
+    facts: dict[str, Any] = {
+        "out": str(out),
+        "origins": str(beside),
+        "classes": len(found.names),
         "knowledge": str(known),
         "concepts": len(result.items),
         "leaks": len(result.leaks),
         "unknown_classes": list(result.unknown),
-        "tied": said,
+        "tied": sum(item.tied for item in result.items),
         "grey": found.grey,
-        "failed": failed,
+        "failed": answered.failed if answered else {},
     }
     if as_json:
-        print_json({"out": str(out), "origins": str(beside), "classes": len(found.names), **facts})
+        print_json(facts)
         return
-    note_unknown_classes(result.unknown, len(found.names), silent=False)
-    if found.grey:
+    _show_proposed(facts)
+    note_mostly_generic(result, classes, out, silent=False)
+
+
+def _show_proposed(facts: dict[str, Any]) -> None:
+    """Print what was proposed; `facts` are those of the JSON."""
+    note_unknown_classes(facts["unknown_classes"], facts["classes"], silent=False)
+    if facts["grey"]:
         note("note: the photos are grey, so that concepts that name a colour are left out")
+    failed = facts["failed"]
     for name, reason in list(failed.items())[:5]:
         note(f"note: the language model failed for {name!r}: it {reason}")
     if failed:
         note(f"note: {len(failed)} classes failed in all; run the same command again, answers so far are kept")
     console.print(
-        f"{len(result.items)} concepts for {len(found.names)} classes are in {escape(str(out))}: a source ties {said} "
-        f"of them to a class, and photos of such classes may show the other {len(result.items) - said}; left out as "
-        f"naming a class: {len(result.leaks)}\n"
-        f"Why each is there: {escape(str(beside))}. Which class shows which: {escape(str(known))}, for "
+        f"{facts['concepts']} concepts for {facts['classes']} classes are in {escape(facts['out'])}: a source ties "
+        f"{facts['tied']} of them to a class, and photos of such classes may show the other "
+        f"{facts['concepts'] - facts['tied']}; left out as naming a class: {facts['leaks']}\n"
+        f"Why each is there: {escape(facts['origins'])}. Which class shows which: {escape(facts['knowledge'])}, for "
         "`ccr fit --knowledge`"
     )
-    note_mostly_generic(result, classes, out, silent=False)
 
 
 def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, EmbedTexts | None]:
     """The classes of a file or a store, and what embeds texts to choose senses by."""
     from ccr.data.store import EmbeddingStore
     from ccr.encoders import load_encoder
-    from ccr.vocab.classes import read_classes, store_classes
+    from ccr.vocab.choose import read_classes, store_classes
 
     if path.is_dir():
         store = EmbeddingStore.open(path)
@@ -194,8 +187,7 @@ def choose(
     """
     from ccr.data.store import EmbeddingStore
     from ccr.vocab import embed_concepts, read_concepts
-    from ccr.vocab.choose import check_number
-    from ccr.vocab.classes import choose_on, usual_size
+    from ccr.vocab.choose import check_number, choose_on, usual_size
     from ccr.vocab.proposals import Origin, Proposal, Proposals, read_origins
 
     if size is not None and per_class is not None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ccr.concepts import Concepts
     from ccr.controls import Worth
     from ccr.data.store import EmbeddingStore
-    from ccr.vocab.check import Problem, Seen
+    from ccr.vocab.check import ImageCheck, Problem
 
 #: Concepts that a list must have to be checked on photos: one is told apart from another.
 LEAST = 2
@@ -38,13 +38,13 @@ class _OnPhotos(NamedTuple):
 
     rows: EmbeddingStore
     names: list[str]
-    seen: Seen
+    seen: ImageCheck
     worth: Worth | None
     transfer: Transfer | None = None
 
 
 class Transfer(NamedTuple):
-    """How far concepts recognise classes that they were not told about: AUC by concept, grounded and by text alone; NaN
+    """Transfer of concepts to classes left out of their grounding: AUC by concept, grounded and by text alone; NaN
     where it could not be measured."""
 
     grounded: dict[str, float]
@@ -133,7 +133,7 @@ def _by_words(
     names: list[str], store: EmbeddingStore | None, classes: Path | None, spec: str | None, *, silent: bool
 ) -> list[list[Problem]]:
     from ccr.vocab.check import check_texts
-    from ccr.vocab.classes import grey_photos, read_classes
+    from ccr.vocab.choose import grey_photos, read_classes
     from ccr.vocab.domains import fitting_domains
     from ccr.vocab.proposals import label_texts, wordnet_proposals
     from ccr.vocab.wordnet import WordNet
@@ -164,29 +164,17 @@ def _by_words(
 
 
 def _transfer(concepts: Concepts, train: EmbeddingStore, file: Path) -> Transfer:
-    """Transfer of concepts by the answers about classes in a file, on the training photos."""
-    import numpy as np
-
-    from ccr.classifier import ConceptClassifier
+    """Transfer of concepts by the answers in a file, on the training photos."""
     from ccr.knowledge import Knowledge
-    from ccr.knowledge.grounding import transfer
-    from ccr.refine.data import Labelled, class_groups
-    from ccr.space import Space
+    from ccr.refine.region import measure_transfer
 
-    known = Knowledge.read(file)
-    labels, y = np.unique(np.asarray(train.y), return_inverse=True)
-    answers = known.aligned(labels.tolist(), concepts.names)
-    if not answers.any():
+    known, labels = Knowledge.read(file), sorted(set(map(str, train.y)))
+    if not known.aligned(labels, concepts.names).any():
         raise CCRError(
             f"--knowledge must say something of the list's concepts and the store's classes, {file} does not: spell "
-            f"names alike, such as {concepts.names[0]!r} and {str(labels[0])!r}"
+            f"names alike, such as {concepts.names[0]!r} and {labels[0]!r}"
         )
-    space = Space.fit_metric(concepts.embeddings, train, shrinkage=ConceptClassifier().shrinkage)
-    images = space.images(train)
-    groups = class_groups(Labelled(images, np.arange(len(y)), y, np.ones(len(y), np.float32)), len(labels))
-    texts = space.texts(concepts.embeddings)
-    found = [transfer(texts, answers, groups, grounded=grounded).tolist() for grounded in (True, False)]
-    return Transfer(*(dict(zip(concepts.names, values, strict=True)) for values in found))
+    return Transfer(*(measure_transfer(known, concepts, train, grounded=grounded) for grounded in (True, False)))
 
 
 def _on_photos(
@@ -195,9 +183,8 @@ def _on_photos(
     from ccr.controls import list_worth
     from ccr.labels import Part
     from ccr.vocab import embed_concepts
-    from ccr.vocab.check import check_seen
-    from ccr.vocab.choose import check_number
-    from ccr.vocab.classes import training_part
+    from ccr.vocab.check import check_on_images
+    from ccr.vocab.choose import check_number, training_part
     from ccr.vocab.lists import control_words
 
     check_number(len(names))
@@ -205,7 +192,7 @@ def _on_photos(
     words = control_words(len(names), texts=[*names, *store.classes])
     with bar(silent=silent) as tell:
         concepts, control = embed_concepts(names, used, tell=tell), embed_concepts(words, used, tell=tell)
-        seen = check_seen(concepts, train, train.y, control=control.embeddings, tell=tell)
+        seen = check_on_images(concepts, train, train.y, control=control.embeddings, tell=tell)
     moved = None if knowledge is None else _transfer(concepts, train, knowledge)
     split, test = split_of(store, None)
     if not worth or split == "all":

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from ccr.show.pages import DemoMeasured, DemoPhotos
 
 LENGTH, SEEDS = 11, 5
-#: From a folder of photos to a report, as in README.md.
+#: From a folder of photos to a signed model, as in README.md.
 OWN_PHOTOS = """\
   ccr embed photos/ --out photos-store --encoder bundled
   ccr fit photos-store --out photos-model
-  ccr explain photos-model photos/CLASS/IMAGE.jpg --out why.html
-  ccr report photos-model photos-store --out report.html"""
+  ccr review photos-model photos-store --rounds 5 --sign
+  ccr report photos-model-reviewed photos-store --out report.html"""
 
 
 def demo(
@@ -119,10 +119,10 @@ def _store(path: Path, encoder: Encoder, *, embed: bool, silent: bool) -> tuple[
     dataset = open_demo()
     checked = None if embed or path.exists() else check_shipped(dataset, encoder)
     if checked is not None:
-        note(checked.in_words, silent=silent)
+        note(checked.sentence, silent=silent)
     if checked is not None and checked.agrees:
         copy_shipped(path)
-        return EmbeddingStore.open(path), f"came with the package: {checked.in_words}"
+        return EmbeddingStore.open(path), f"came with the package: {checked.sentence}"
     with bar(silent=silent) as tell:
         embed_dataset(dataset, encoder, path, progress=lambda done, total: tell(done, total, "embedding photos"))
     return EmbeddingStore.open(path), "all made by this run"
@@ -246,7 +246,7 @@ def _show(out: Path, measured: DemoMeasured, chosen: DemoPhotos) -> None:
     console.print(f"\nThe report: {escape(str((out / 'report.html').resolve()))}", soft_wrap=True)
     console.print(f"All that the model may ever say: ccr claims {escape(shlex.quote(str(out / 'model')))}\n")
     console.print("With your own photos, in folders photos/CLASS/IMAGE.jpg:")
-    console.print(OWN_PHOTOS, highlight=False, soft_wrap=True)
+    console.print(OWN_PHOTOS, soft_wrap=True)
 
 
 def _table(measured: DemoMeasured) -> Table:

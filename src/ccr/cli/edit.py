@@ -203,11 +203,9 @@ def _apply(session: EditSession, edits: dict[str, list[str]], model: ConceptMode
 
 
 def _log_table(edits: Sequence[Mapping[str, Any]]) -> Table:
-    rows = []
-    for number, entry in enumerate(edits, 1):
-        arguments = ", ".join(f"{key}: {value}" for key, value in entry.items() if key != "action")
-        rows.append((str(number), str(entry["action"]), arguments))
-    return plain_table(f"{len(edits)} edits, oldest first", ("", "edit", "of"), rows, texts=(0, 1, 2))
+    from ccr.show.pages import edit_rows
+
+    return plain_table(f"{len(edits)} edits, oldest first", ("", "edit", "of"), edit_rows(edits), texts=(0, 1, 2))
 
 
 def _effect_table(effect: EditEffect, *, everything: bool) -> Table:

@@ -152,7 +152,7 @@ def layout_notes(data: str, dataset: Dataset) -> list[str]:
         named = listed([f"{name} ({count})" for name, count in few.items()], MOST_NAMED)
         lines.append(
             f"note: {len(few)} {'class' if len(few) == 1 else 'classes'} with fewer than {FEW} images: {named}. "
-            "Accuracy on them says little: see docs/howto/few-images.md"
+            "Accuracy on them says little: see docs/howto/tuning.md"
         )
     unread = unread_pictures(Path(data)) if folder and Path(data).is_dir() else {}
     if unread:
@@ -162,7 +162,7 @@ def layout_notes(data: str, dataset: Dataset) -> list[str]:
 
 
 def _too_few(place: str, dataset: Dataset, counts: Mapping[str | None, int], lone: int, *, folder: bool) -> str:
-    """Why data without two classes are not embedded, and what to do."""
+    """Reason why data without two classes are not embedded, and the remedy."""
     meant = "; or give --unlabelled, if you only want embeddings"
     if not counts:
         found = f"{place} has {counted(len(dataset), 'image')} and no classes, such as {dataset.samples[0].key}"
@@ -221,7 +221,7 @@ def _show(summary: EmbedSummary, near: NearCopies | None) -> None:
     ]
     console.print(plain_table(f"Store {summary.store}", ("", ""), rows, texts=(0, 1), show_header=False))
     for skipped in summary.skipped[:MOST_LISTED]:
-        console.print(f"left out: {escape(repr(skipped.path))}: {escape(skipped.reason)}", highlight=False)
+        console.print(f"left out: {escape(repr(skipped.path))}: {escape(skipped.reason)}")
     if len(summary.skipped) > MOST_LISTED:
         console.print(f"... and {len(summary.skipped) - MOST_LISTED} more; --json lists them all")
     if summary.crossing:
@@ -235,7 +235,7 @@ def _show(summary: EmbedSummary, near: NearCopies | None) -> None:
 
 
 def _show_near(near: NearCopies) -> None:
-    """Which images look like a training image: another picture of one moment, or the same, saved again."""
+    """Print the images that look like a training image: another picture of one moment, or the same, saved again."""
     console.print(
         f"[yellow]{counted(near.found, 'image')} of {near.compared:,} outside the training split "
         f"{'looks' if near.found == 1 else 'look'} like a training image, by a perceptual hash and the embeddings: "
@@ -243,8 +243,6 @@ def _show_near(near: NearCopies) -> None:
     )
     for one in near.examples:
         console.print(
-            f"  {escape(one.image)} ({escape(one.split)}) and {escape(one.training_image)}: {one.bits} of 128 bits "
-            "differ",
-            highlight=False,
+            f"  {escape(one.image)} ({escape(one.split)}) and {escape(one.training_image)}: {one.bits} bits",
         )
     console.print("If they show the same object, delete the copies, or keep them together with --group")

@@ -1,30 +1,37 @@
-"""`ccr evaluate`: a model on a store."""
+"""`ccr evaluate` and `ccr audit`: a model measured on a store, and whether its concepts still see what their names
+say."""
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from ccr.cli.common import All, Json, ModelFolder, ModelStore, Split, console, fitting, note, print_json
 from ccr.cli.common_data import measured_stability, split_of
 from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, note_few, plain_table, show_knowledge, show_sets
+from ccr.utils.texts import listed
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ccr.controls import CrossValidation
     from ccr.data.store import EmbeddingStore
+    from ccr.explain import Audit
     from ccr.metrics import Evaluation
 
 #: Pairs of classes that are listed.
 MOST_PAIRS = 8
 #: With more classes than this there is no matrix, only the pairs.
 MOST_MATRIX = 12
+#: Concepts that do not transfer, named at most; --json has all.
+MOST_NAMED = 20
 
 
 def evaluate(
@@ -87,7 +94,6 @@ def evaluate(
     console.print(
         f"macro F1 {evaluation.macro_f1:.3f};{top5} calibration error "
         f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",
-        highlight=False,
     )
     show_knowledge({str(model): evaluation})
     if sets is not None:
@@ -97,9 +103,9 @@ def evaluate(
     if crossed is not None:
         _show_folds(crossed)
     if steady is not None:
-        from ccr.controls import in_words
+        from ccr.controls import stability_sentence
 
-        console.print(in_words(steady), highlight=False)
+        console.print(stability_sentence(steady))
 
 
 def _confusion(model: Any, rows: EmbeddingStore) -> tuple[np.ndarray, list[str]]:
@@ -191,7 +197,85 @@ def _show_folds(found: CrossValidation) -> None:
         f"Cross-validation: {found.accuracy:.1%} ({found.interval.low:.1%} to {found.interval.high:.1%}) of the "
         f"{found.n:,} images{joined} are right, each predicted by a refit that did not see it; "
         f"the {found.folds} folds: {by_fold}",
-        highlight=False,
     )
     if found.groups > 0.9 * found.n:  # copies alone are no groups
         note("photos of one object in several folds flatter: ccr embed --group keeps them together")
+
+
+def audit(
+    model: ModelFolder,
+    store: Annotated[
+        Path | None, typer.Argument(help="Store: measure on its images, and list those gained and lost.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of concepts to show.")] = 20,
+    split: Split = None,
+    as_json: Json = False,
+) -> None:
+    """Show whether each concept still sees what its text sees, doubtful ones first.
+
+    Its fidelity is the correlation of its scores with those of its own text, on the images of a store, or, without one,
+    as measured on the training images. With a store also the images gained and lost: those that show the concept only
+    by the model, or only by its text, at the same number of concepts per image. Of a model fitted with knowledge also
+    each concept's transfer: does it recognise classes that it was not told about? Fidelity is not truth: concepts
+    without knowledge are unverified, flagged or not.
+
+    Example: `ccr audit photos-model photos-store --top 10`
+    """
+    from ccr.model import ConceptModel
+
+    if split is not None and store is None:
+        raise typer.BadParameter(f"--split {split} is a part of a store: give the store, too")
+    loaded = ConceptModel.load(model)
+    if store is None:
+        drift = loaded.audit()
+    else:
+        from ccr.data.store import EmbeddingStore
+
+        drift = loaded.audit(split_of(EmbeddingStore.open(store), split, labelled=False)[1])
+    if as_json:
+        print_json({"model": str(model), **drift.to_dict(top=top)})
+        return
+    console.print(_audit_table(drift, top))
+    _audit_legend(drift, informed=loaded.provenance.knowledge is not None)
+
+
+def _audit_table(drift: Audit, top: int) -> Table:
+    known, informed = drift.fidelity, drift.transfer is not None
+    unknown = known is None or math.isnan(known.mean)
+    said = "fidelity unknown" if unknown else f"mean fidelity {known.mean:.2f}, lowest {known.min:.2f}"  # type: ignore[union-attr]
+    flagged = f"{len(drift.flagged)} of {len(drift.concepts)} concepts flagged for drift"
+    measured = ("images", "gained", "lost", "same") if drift.n else ()
+    headings = ("concept", "flags", "fidelity", *(("transfer",) if informed else ()), *measured)
+    rows = []
+    for item in drift.concepts[:top]:
+        cells: list[str | Text] = [item.concept, Text(", ".join(item.flags), "dark_orange3")]
+        cells.append("" if item.fidelity is None else f"{item.fidelity:.2f}")
+        if informed:
+            cells.append("unverified" if item.transfer is None else f"{item.transfer:.2f}")
+        if item.overlap is not None:
+            cells += [str(item.active_after), str(item.gained), str(item.lost), f"{item.overlap:.0%}"]
+        rows.append(cells)
+    return plain_table(f"{flagged}; {said}; {drift.unverified} unverified", headings, rows, texts=(0, 1))
+
+
+def _audit_legend(drift: Audit, *, informed: bool) -> None:
+    from ccr.explain.drift import FLAGS, GROUNDED, NOT_TRUTH, TRANSFERS
+
+    where = f"these {drift.n} images" if drift.n else "the training images"
+    lines = [f"fidelity: correlation of a concept's scores with those of its own text, on {where}"]
+    lines += [GROUNDED] if informed else []
+    if drift.n:
+        lines.append("images: those that show the concept; gained: only by the model; lost: only by its text")
+        lines.append("same: those that show it by both / by either")
+    present = {flag for item in drift.concepts for flag in item.flags}
+    lines += [f"flag {flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in present]
+    if drift.transfer is not None:
+        lines.append(
+            f"transfer: AUC of a concept's scores on classes that it was not told about, 0.5 is chance; mean "
+            f"{drift.transfer:.2f}"
+        )
+    few = [item.concept for item in drift.not_transferring]
+    if few:
+        lines.append(f"transfer below {TRANSFERS:g} ({len(few)}): {listed(few, MOST_NAMED, ' and {} more')}")
+    for line in [*lines, drift.footnote, NOT_TRUTH]:
+        console.print(escape(line), style="dim")

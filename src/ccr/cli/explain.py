@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ccr.encoders import Encoder
     from ccr.explain import Contrast, Counterfactual, Explanation
     from ccr.model import ConceptModel
-    from ccr.utils.processes import Tell
+    from ccr.utils.processes import OnProgress
 
 ENDINGS = (".html", ".png", ".json")
 #: Photos that are embedded between two steps of the progress bar: no core waits, and people see that it goes on.
@@ -115,7 +115,7 @@ def explain(
         if against is not None and item.contrast is None:
             console.print(f"{escape(against)} is what is predicted here: --against says why not another class")
     if explained[0].signature is not None:
-        console.print(escape(explained[0].signature), highlight=False, style="bold")
+        console.print(escape(explained[0].signature), style="bold")
     if out is not None:
         console.print(f"Written to {escape(str(out))}")
 
@@ -133,7 +133,7 @@ def _explained(
 ) -> list[Explained]:
     from ccr.data.datasets import load_image
     from ccr.explain.terms import position
-    from ccr.io.provenance import signature_in_words
+    from ccr.io.provenance import signature_sentence
     from ccr.model import ConceptModel
 
     model = ConceptModel.load(folder)
@@ -141,7 +141,7 @@ def _explained(
         position(model.classes.tolist(), against)  # refuses a class that is none before anything is embedded
     other = None if baseline is None else _checked_baseline(ConceptModel.load(baseline), model, baseline)
     pictures = [load_image(path) for path in images]
-    loaded, signature = model_encoder(model, spec, silent=silent), signature_in_words(model)
+    loaded, signature = model_encoder(model, spec, silent=silent), signature_sentence(model)
     with bar(silent=silent) as tell:
         rows = _embedded(loaded, pictures, tell)
     places = [None] * len(images) if way is None else _places(model, loaded, pictures, way, silent=silent)
@@ -155,7 +155,7 @@ def _explained(
     return explained
 
 
-def _embedded(encoder: Encoder, pictures: list[Image.Image], tell: Tell) -> list[np.ndarray]:
+def _embedded(encoder: Encoder, pictures: list[Image.Image], tell: OnProgress) -> list[np.ndarray]:
     """The embedding (d,) of each picture, a few pictures at a time."""
     rows: list[np.ndarray] = []
     for start in range(0, len(pictures), AT_A_TIME):
@@ -247,23 +247,23 @@ def _show(item: Explained, top: int) -> None:
     if change is not None:
         removed = ", ".join(f'"{escape(signed_name(term))}"' for term in change.removed)
         words = f"Without {removed} it would be {escape(str(change.becomes))}, {percent(change.probability)}."
-    console.print(words, highlight=False)
+    console.print(words)
     if found.where is not None:
         from ccr.show.pictures import WAYS_IN_WORDS, parts
 
-        console.print(f"Where ({found.where.way}): {WAYS_IN_WORDS[found.where.way]}", highlight=False)
+        console.print(f"Where ({found.where.way}): {WAYS_IN_WORDS[found.where.way]}")
         for one in found.where.contributions()[:top]:
-            console.print(f"  {escape(one.name)}: {parts(one)}", highlight=False)
+            console.print(f"  {escape(one.name)}: {parts(one)}")
         for one in item.inside(top):
             share = f"{one.contribution:+.2f}, {one.share:.0%} of its positive patches"
-            console.print(f"  in the box: {escape(one.concept)}, {share}", highlight=False)
+            console.print(f"  in the box: {escape(one.concept)}, {share}")
     if contrast is not None:
         title = f"{escape(str(found.prediction))} rather than {escape(str(contrast.other))}"
         console.print(terms_table(title, contrast.bias, contrast.contributions, top, "difference", contrast.difference))
     if item.baseline is not None:
         _show_sum("baseline: ", item.baseline, top)
         shared = found.compare(item.baseline).overlap
-        console.print(f"{shared:.0%} of the concepts of either are in both", highlight=False)
+        console.print(f"{shared:.0%} of the concepts of either are in both")
 
 
 def _show_sum(heading: str, found: Explanation, top: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -39,10 +39,11 @@ from ccr.io.remote import as_place
 if TYPE_CHECKING:
     from ccr.calibration import SetQuality
     from ccr.classifier import ConceptClassifier
+    from ccr.concepts import Concepts
     from ccr.data.store import EmbeddingStore
     from ccr.metrics import Evaluation
     from ccr.refine import Epoch
-    from ccr.utils.processes import Tell
+    from ccr.utils.processes import OnProgress
 
 #: Candidates per weight where the knowledge was proposed and nobody asked for another number: WordNet is right too
 #: rarely for its answers to displace all other concepts (docs/concepts.md).
@@ -155,24 +156,12 @@ def fit(
     On a node of a cluster, with the same result: `--ray HOST:6379 --cpus 16`; every epoch is kept in MODEL-ray, from
     where another node, or the same command, continues.
     """
-    from ccr.classifier import ConceptClassifier
     from ccr.coding.coders import usual_length
     from ccr.data.store import EmbeddingStore
-    from ccr.io.format import check_target
     from ccr.labels import store_parts
-    from ccr.vocab.learned import LearnedConcept, join_learned
-    from ccr.vocab.proposals import known_path
 
     # What cannot be done is refused before any work.
-    out = out if out.name not in ("", "..") else out.resolve()
-    check_target(out)
-    beside = out.with_name(f"{out.name}-concepts.txt")
-    if concepts is None:
-        check_list_target(beside)
-    if ray is not None:
-        check_extra()
-    elif cpus is not None:
-        raise typer.BadParameter("--cpus is for a fit on a cluster: give --ray, too, or leave it out")
+    out = _checked_target(out, concepts, ray, cpus)
     opened = EmbeddingStore.open(store)
     training_rows(opened)  # refuses a store of test images alone
     if controls:
@@ -191,102 +180,144 @@ def fit(
         "device": device,
         **chosen_knowledge(knowledge, claims, min_transfer=min_transfer, **about_photos),
     }
-
-    # The concepts, embedded by the store's encoder, and what is known of them.
-    if concepts is not None:
-        embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
-    else:
-        embedded = propose_concepts(opened, beside, spec=encoder, template=template, silent=as_json)
-        proposed = chosen_knowledge(known_path(beside), claims) if knowledge is None else {}
-        if len(proposed.get("knowledge", ())):
-            options |= {**proposed, "candidates": options["candidates"] or PROPOSED_CANDIDATES}
-    embedded = join_learned(embedded, [LearnedConcept.read(path) for path in learned or []], opened.fingerprint)
-    if knowledge is not None:
-        note_coverage(options["knowledge"], opened.classes, embedded.names, silent=as_json)
+    texts: dict[str, Any] = {"spec": encoder, "template": template, "silent": as_json}
+    embedded = _embedded(opened, concepts, learned or [], out, options, claims, texts)
     if length is None and threshold is None:
         # None is what the library chooses for as many concepts as are left once knowledge is heard.
         options["coder"] = None if sign == "positive" else chosen_coder(usual_length(len(embedded)), None, sign)
-
-    # The baseline and the model, measured on the same images; the model notes what was measured of it.
-    split, rows = split_of(opened, None)
-    evaluations = {}
     with fitting(silent=as_json) as tell:
-        for name, settings in _named(options, baseline=baseline).items():
-            model = ConceptClassifier(embedded, **settings)
-            model = _fitted(model, opened, name, tell, out=out, ray=ray, cpus=cpus)
-            evaluations[name] = model.evaluate(rows)
-    sets = None if model.calibration_ is None else model.evaluate_sets(rows)
-    found = list(evaluations.values())[-1].to_dict() | ({} if sets is None else {"sets": sets.to_dict()})
-    counts = Counter("all" if part is None else str(part) for part in opened.splits)
-    model = type(model).of(model.model_.with_metrics(split, found).with_metrics("images", dict(counts)))
-    if controls:
-        model = noted_controls(model, opened, encoder, template=template, silent=as_json)
+        models = {
+            name: _fitted(embedded, settings, opened, name, tell, out=out, ray=ray, cpus=cpus)
+            for name, settings in _named(options, baseline=baseline).items()
+        }
+        found = _measured(models, opened)
+    model = noted_controls(found.model, opened, encoder, template=template, silent=as_json) if controls else found.model
     model.save(out)
     if as_json:
-        results = {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
-        more: dict[str, Any] = {"controls": model.metrics_["controls"]} if controls else {}
-        if sets is not None:
-            more |= {"sets": sets.to_dict(), "temperature": model.calibration_.temperature}
-        print_json({"model": str(out), "split": split, "epochs": len(model.history_), "results": results, **more})
-        return
-    _show(model, evaluations, sets, split, out, store=None if knowledge is not None else store)
+        _print_json(model, found, out, controls=controls)
+    else:
+        _show(model, found, out)
+
+
+class MeasuredFits(NamedTuple):
+    """The model to keep, which notes what was measured of it, and the evaluations of every model by name, on the images
+    of a `split`; `sets` where the model is calibrated."""
+
+    model: ConceptClassifier
+    evaluations: dict[str, Evaluation]
+    sets: SetQuality | None
+    split: str
+
+
+def _checked_target(out: Path, concepts: Path | None, ray: str | None, cpus: int | None) -> Path:
+    """The model's folder, where it, and a list of concepts beside it, may be written."""
+    from ccr.io.format import check_target
+
+    out = out if out.name not in ("", "..") else out.resolve()
+    check_target(out)
+    if concepts is None:
+        check_list_target(_list_beside(out))
+    if ray is not None:
+        check_extra()
+    elif cpus is not None:
+        raise typer.BadParameter("--cpus is for a fit on a cluster: give --ray, too, or leave it out")
+    return out
+
+
+def _list_beside(out: Path) -> Path:
+    return out.with_name(f"{out.name}-concepts.txt")
+
+
+def _embedded(
+    store: EmbeddingStore,
+    concepts: Path | None,
+    learned: list[Path],
+    out: Path,
+    options: dict[str, Any],
+    claims: str,
+    texts: dict[str, Any],
+) -> Concepts:
+    """The concepts of the file, or those proposed for the store, embedded by the store's encoder, and the learned ones;
+    what WordNet knows of proposed ones goes into the `options`, unless a table was given."""
+    from ccr.vocab.learned import LearnedConcept, join_learned
+    from ccr.vocab.proposals import known_path
+
+    if concepts is not None:
+        embedded = load_concepts(store, concepts, **texts)
+    else:
+        beside = _list_beside(out)
+        embedded = propose_concepts(store, beside, **texts)
+        proposed = {} if "knowledge" in options else chosen_knowledge(known_path(beside), claims)
+        if len(proposed.get("knowledge", ())):
+            options |= {**proposed, "candidates": options["candidates"] or PROPOSED_CANDIDATES}
+    embedded = join_learned(embedded, [LearnedConcept.read(path) for path in learned], store.fingerprint)
+    if "knowledge" in options:
+        note_coverage(options["knowledge"], store.classes, embedded.names, silent=texts["silent"])
+    return embedded
 
 
 def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:
     """Options of each model to fit, by name: the baseline without refinement if asked for, then the model to keep."""
-    from ccr.refine.region import bound_in_words, chosen_radius, unrefined
+    from ccr.refine.region import bound_text, chosen_radius, unrefined
 
     if not baseline or chosen_radius(options["radius"], options["fidelity"]) == 0:
         return {"CCR": options}
     without = unrefined(options)
-    return {f"baseline ({bound_in_words(without)})": without, f"CCR ({bound_in_words(options)})": options}
+    return {f"baseline ({bound_text(without)})": without, f"CCR ({bound_text(options)})": options}
 
 
 def _fitted(
-    model: ConceptClassifier,
+    concepts: Concepts,
+    settings: dict[str, Any],
     store: EmbeddingStore,
     name: str,
-    tell: Tell,
+    tell: OnProgress,
     *,
     out: Path,
     ray: str | None,
     cpus: int | None,
 ) -> ConceptClassifier:
-    """The model fitted on the store, here or on a node of the cluster at `ray`."""
+    """A model fitted on the store, here or on a node of the cluster at `ray`."""
     from ccr import scale
+    from ccr.classifier import ConceptClassifier
 
     def follow(epoch: Epoch, epochs: int) -> None:
         tell(epoch.epoch, epochs, name)
 
+    model = ConceptClassifier(concepts, **settings)
     if ray is None:
         return model.fit(store, callback=follow)
     kept = as_place(out).with_name(f"{out.name}-ray{'-baseline' if name.startswith('baseline') else ''}")
     return scale.fit(model, store, callback=follow, storage=kept, address=ray, cpus=cpus)
 
 
-def _show(
-    model: ConceptClassifier,
-    evaluations: dict[str, Evaluation],
-    sets: SetQuality | None,
-    split: str,
-    out: Path,
-    *,
-    store: Path | None,
-) -> None:
-    """Print the results; the `store` is that of a model to which nobody has told anything, and which is to be
-    reviewed."""
-    images = next(iter(evaluations.values())).n
-    console.print(evaluation_table(evaluations, f"Measured on {images} images, split {split}"))
+def _measured(models: dict[str, ConceptClassifier], store: EmbeddingStore) -> MeasuredFits:
+    """All models measured on the same images; the last one notes what was measured of it."""
+    split, rows = split_of(store, None)
+    evaluations = {name: model.evaluate(rows) for name, model in models.items()}
+    name, model = list(models.items())[-1]
+    sets = None if model.calibration_ is None else model.evaluate_sets(rows)
+    found = evaluations[name].to_dict() | ({} if sets is None else {"sets": sets.to_dict()})
+    counts = Counter("all" if part is None else str(part) for part in store.splits)
+    noted = type(model).of(model.model_.with_metrics(split, found).with_metrics("images", dict(counts)))
+    return MeasuredFits(noted, evaluations, sets, split)
+
+
+def _print_json(model: ConceptClassifier, found: MeasuredFits, out: Path, *, controls: bool) -> None:
+    results = {name: evaluation.to_dict() for name, evaluation in found.evaluations.items()}
+    more: dict[str, Any] = {"controls": model.metrics_["controls"]} if controls else {}
+    if found.sets is not None:
+        more |= {"sets": found.sets.to_dict(), "temperature": model.calibration_.temperature}
+    print_json({"model": str(out), "split": found.split, "epochs": len(model.history_), "results": results, **more})
+
+
+def _show(model: ConceptClassifier, found: MeasuredFits, out: Path) -> None:
+    images = next(iter(found.evaluations.values())).n
+    console.print(evaluation_table(found.evaluations, f"Measured on {images} images, split {found.split}"))
     note_few(images)
-    if store is None:
-        show_knowledge(evaluations)
-    if split == "all":
+    show_knowledge(found.evaluations)
+    if found.split == "all":
         note("the store has no labelled test images, so these are training images: accuracy is flattered")
     console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
-    if store is not None:
-        review = escape(shlex.join(["ccr", "review", str(out), str(store)]))
-        console.print(
-            f"Nobody has confirmed what it says of your classes: {review} asks you about each claim, with photos"
-        )
-    if sets is not None:
-        show_sets(sets, model.calibration_.temperature)
+    if found.sets is not None:
+        show_sets(found.sets, model.calibration_.temperature)

@@ -104,7 +104,7 @@ def judge(
     if read is not None:
         _read(read, place, sheet, name, as_json=as_json)
     elif page is not None:
-        from ccr.show.questions_page import judge_page
+        from ccr.show.pages import judge_page
 
         check_writable(page)
         write_text(page, judge_page(sheet, _rows(sheet, store), judge=name))
@@ -206,7 +206,7 @@ def _ask(place: Path, sheet: Sheet, rows: EmbeddingStore, name: str) -> None:
 
     every = [(at, claim) for at, photo in enumerate(sheet.photos) for claim in photo.claims]
     left = sheet.open_claims(name)
-    console.print(f"{len(left)} of {_size(sheet)} are left. Is the claim true of this photo?", highlight=False)
+    console.print(f"{len(left)} of {_size(sheet)} are left. Is the claim true of this photo?")
     here = every.index(left[0]) if left else len(every)
     drawn: int | None = None
     while here < len(every):
@@ -216,7 +216,7 @@ def _ask(place: Path, sheet: Sheet, rows: EmbeddingStore, name: str) -> None:
             drawn = at
         said = sheet.of(name)[at].get(claim)
         before = "" if said is None else f" (so far: {said})"
-        console.print(f"{here + 1}/{len(every)} [bold]{escape(visible(claim))}[/bold]{before}", highlight=False)
+        console.print(f"{here + 1}/{len(every)} [bold]{escape(visible(claim))}[/bold]{before}")
         try:
             key = read_key(QUESTION, KEYS)
         except CCRError as error:
@@ -251,7 +251,7 @@ def _show(sheet: Sheet, rows: EmbeddingStore, at: int) -> None:
         typer.echo(draw_photo(image, columns), color=True)
     folder = (rows.description.get("source") or {}).get("path")
     whole = Path(folder) / photo.name if folder and photo.path else photo.name
-    console.print(f"Photo {at + 1} of {len(sheet.photos)}: {escape(str(whole))}", highlight=False, soft_wrap=True)
+    console.print(f"Photo {at + 1} of {len(sheet.photos)}: {escape(str(whole))}", soft_wrap=True)
 
 
 def _read(saved: Path, place: Path, sheet: Sheet, name: str, *, as_json: bool) -> None:
@@ -268,7 +268,6 @@ def _read(saved: Path, place: Path, sheet: Sheet, name: str, *, as_json: bool) -
     console.print(
         f"{len(given)} verdicts of {escape(judge_name(who))} are in {escape(str(place))}; {left} of {sheet.size} "
         "claims are left. `--score` scores what is judged.",
-        highlight=False,
     )
 
 
@@ -299,10 +298,10 @@ def _print_scores(scores: Scores, *, as_json: bool) -> None:
     note(LEGEND)
     for judge, left in scores.left.items():
         said = f"{scores.claims - left} of {scores.claims} claims about {scores.photos} photos are judged"
-        console.print(f"{escape(judge_name(judge))}: {said}{f', {left} are left' if left else ''}", highlight=False)
+        console.print(f"{escape(judge_name(judge))}: {said}{f', {left} are left' if left else ''}")
     for one in scores.agreements:
         pair = " and ".join(escape(judge_name(judge)) for judge in one.judges)
-        console.print(f"{pair}: {_agreement(one)}", highlight=False)
+        console.print(f"{pair}: {_agreement(one)}")
 
 
 def _agreement(one: Agreement) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,14 +70,8 @@ def ask(
     from ccr.vocab.llm import ask_model, estimated, model_questions
 
     wanted = chosen_sources(sources, SOURCES)
-    endpoint = None
-    if "llm" in wanted:
-        endpoint = chosen_endpoint(llm_url, llm_model, llm_rate)
-    elif llm_price is not None or photos:
-        option = "--photos" if llm_price is None else "--llm-price"
-        raise typer.BadParameter(f"{option} is for the source llm: give --sources {sources},llm, too")
-    elif any(given is not None for given in (llm_url, llm_model, llm_rate)):
-        raise typer.BadParameter("--llm-url, --llm-model and --llm-rate are for the source llm: give --sources llm")
+    options = {"llm_price": llm_price, "photos": photos}
+    endpoint = chosen_endpoint(wanted, llm_url, llm_model, llm_rate, dry_run=dry_run, **options)
     opened, names = EmbeddingStore.open(store), read_concepts(concepts)
     before = Knowledge.read(out) if out.exists() else Knowledge.of([])
     failed: dict[str, str] = {}
@@ -97,8 +89,6 @@ def ask(
             told = ask_model(questions, endpoint, kept_answers(), tell=tell)
         failed = told.failed
         parts.append(told.knowledge)
-    elif dry_run:
-        raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")
     # Last, so that it counts among equals: who corrects a cell in a spreadsheet seldom changes its source.
     known = Knowledge.merged(*parts, before)
     known.write(out)
@@ -115,7 +105,7 @@ def ask(
 
 
 def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, silent: bool) -> Knowledge:
-    from ccr.vocab.classes import store_classes
+    from ccr.vocab.choose import store_classes
     from ccr.vocab.proposals import wordnet_knowledge, wordnet_proposals
     from ccr.vocab.wordnet import WordNet
 
@@ -130,16 +120,14 @@ def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, 
 
 def _pictures(store: EmbeddingStore, count: int) -> dict[str, list[str]]:
     """Some training photos of each class as data: addresses."""
+    from ccr.explain.terms import jpeg_address
+
     train = training_rows(store)
     found: dict[str, list[str]] = {}
     for row, label in enumerate(train.labels):
         shown = found.setdefault(str(label), [])
-        if label is None or len(shown) >= count:
-            continue
-        picture, content = train.image(row), io.BytesIO()
-        picture.thumbnail((SHOWN_PIXELS, SHOWN_PIXELS))
-        picture.convert("RGB").save(content, "JPEG", quality=85)
-        shown.append(f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}")
+        if label is not None and len(shown) < count:
+            shown.append(jpeg_address(train.image(row), SHOWN_PIXELS, quality=85))
     return found
 
 

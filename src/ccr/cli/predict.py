@@ -142,6 +142,6 @@ def _show(summary: PredictSummary) -> None:
         rows.append((f"{len(largest) - MOST_CLASSES} other classes", f"{rest:,}"))
     console.print(plain_table(f"Predictions in {summary.out}", ("", ""), rows, texts=(0, 1), show_header=False))
     for item in summary.unreadable[:MOST_LISTED]:
-        console.print(f"unreadable: {escape(repr(item.path))}: {escape(item.reason)}", highlight=False)
+        console.print(f"unreadable: {escape(repr(item.path))}: {escape(item.reason)}")
     if len(summary.unreadable) > MOST_LISTED:
         console.print(f"... and {len(summary.unreadable) - MOST_LISTED} more, in the column error")

@@ -23,16 +23,18 @@ if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.model import ConceptModel
     from ccr.show.report import Locate
-    from ccr.utils.processes import Tell
+    from ccr.utils.processes import OnProgress
 
 #: With more training images than this the linear probe is left out unless asked for.
 MOST_PROBED = 20_000
+FLATTERED = "These may be images that the model was trained on: accuracy is flattered."
 
 
 class Compared(NamedTuple):
-    """Baselines of a report: a model without refinement, the accuracy of a linear probe, and notes about both."""
+    """Baselines of a report: a model without refinement, where it is from, a linear probe's accuracy, and notes."""
 
     baseline: ConceptModel | None
+    described: str
     probe: float | None
     notes: list[str]
 
@@ -71,7 +73,7 @@ def report(
     Example: `ccr report photos-model photos-store --out report.html --mistakes-first`
     """
     from ccr.classifier import ConceptClassifier
-    from ccr.controls import in_words
+    from ccr.controls import stability_sentence
     from ccr.data.store import EmbeddingStore
     from ccr.show.report import report_page
 
@@ -83,15 +85,14 @@ def report(
     options: dict[str, Any] = {"--images": images, "--split": None if name == "all" else name, "--baseline": baseline}
     options |= {"--no-baseline": no_baseline, "--probe": probe, "--mistakes-first": mistakes_first, "--title": title}
     options |= {"--data": data, "--where": where, "--encoder": encoder, "--stability": stability}
-    flattered = "These may be images that the model was trained on: accuracy is flattered."
-    notes = [flattered] if name in ("train", "all") else []
+    notes = [FLATTERED] if name in ("train", "all") else []
     locate, unlocated = _locate(loaded, encoder, silent=as_json) if min(where, images) else (None, [])
-    steady = [in_words(measured_stability(model, opened, rows, silent=as_json))] if stability else []
+    steady = [stability_sentence(measured_stability(model, opened, rows, silent=as_json))] if stability else []
+    facts = [("model", _name(model)), ("store", f"{_name(store)}, split {name}")]
     with fitting(silent=as_json) as tell:
         compared = _compared(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
-        beside = (
-            "none" if compared.baseline is None else "fitted here on the split train: the same settings, concepts stay"
-        )
+        facts += [("baseline", compared.described), ("made by", _command(model, store, options))]
+        shown: dict[str, Any] = {"images": images, "mistakes_first": mistakes_first, "located": where}
         html = report_page(
             loaded.model_,
             rows,
@@ -99,25 +100,19 @@ def report(
             probe=compared.probe,
             notes=[*notes, *compared.notes, *unlocated, *steady],
             locate=locate,
-            located=where,
-            mistakes_first=mistakes_first,
-            images=images,
             title=title or _title(model, loaded),
-            facts=[
-                ("model", _name(model)),
-                ("store", f"{_name(store)}, split {name}"),
-                ("baseline", beside if baseline is None else _name(baseline)),
-                ("made by", _command(model, store, options)),
-            ],
+            facts=facts,
             tell=tell,
+            **shown,
         )
     content = html.encode(errors="replace")
     write_bytes(out, content)
-    seconds, accuracy, other = time.monotonic() - started, loaded.score(rows, rows.y), compared.baseline
+    seconds, accuracy = time.monotonic() - started, loaded.score(rows, rows.y)
     if as_json:
-        facts = {"report": str(out), "split": name, "images": len(rows), "accuracy": accuracy}
-        facts |= {"linear_probe": compared.probe, "bytes": len(content), "seconds": round(seconds, 2)}
-        print_json({**facts, "baseline": None if other is None else float(other.score(rows, rows.y))})
+        measured = {"report": str(out), "split": name, "images": len(rows), "accuracy": accuracy}
+        measured |= {"linear_probe": compared.probe, "bytes": len(content), "seconds": round(seconds, 2)}
+        beside = None if compared.baseline is None else float(compared.baseline.score(rows, rows.y))
+        print_json({**measured, "baseline": beside})
         return
     for line in compared.notes:
         note(f"note: {line}")
@@ -126,7 +121,7 @@ def report(
 
 
 def _locate(model: ConceptClassifier, spec: str | None, *, silent: bool) -> tuple[Locate | None, list[str]]:
-    """From a picture to its explanation with where, if the model's encoder is here and can; else a note."""
+    """Function from a picture to its explanation with maps, if the model's encoder is here and can; else a note."""
     from ccr.photos.on_photos import explain_image, why_not_exact
 
     if model.encoder_ is None and spec is None:
@@ -158,33 +153,35 @@ def _compared(
     *,
     fit: bool,
     probe: bool | None,
-    tell: Tell,
+    tell: OnProgress,
 ) -> Compared:
     from ccr.model import ConceptModel
     from ccr.refine.region import chosen_radius
     from ccr.show.report import check_baseline
 
     baseline, notes = None if given is None else ConceptModel.load(given), []
+    described = "none" if given is None else _name(given)
     if baseline is not None:
         check_baseline(baseline, rows)
     if "train" not in set(store.splits):
-        return Compared(baseline, None, ["The store has no split train: no baseline is fitted and no linear probe."])
-    train = store.select("train")
+        notes.append("The store has no split train: no baseline is fitted and no linear probe.")
+        return Compared(baseline, described, None, notes)
+    train, probed = store.select("train"), None
     if given is None and fit and chosen_radius(model.radius, model.fidelity) == 0:
         notes.append("The model's concepts stayed where they started: it is its own baseline.")
     elif given is None and fit:
         fitted = _unfitted_baseline(model).fit(
             store, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, "fitting a baseline")
         )
-        baseline = fitted.model_
+        baseline, described = fitted.model_, "fitted here on the split train: the same settings, concepts stay"
         if _fewer_known(model):
             left_out = len(model.model_.provenance.left_out)
             notes.append(f"The baseline has the concepts that the model kept, without the {left_out} that it left out.")
     if probe or (probe is None and len(train) <= MOST_PROBED):
-        return Compared(baseline, _probe(train, rows, notes, tell), notes)
-    if probe is None:
+        probed = _probe(train, rows, notes, tell)
+    elif probe is None:
         notes.append(f"No linear probe: {len(train):,} training images are many; ask for it with --probe.")
-    return Compared(baseline, None, notes)
+    return Compared(baseline, described, probed, notes)
 
 
 def _name(place: Path) -> str:
@@ -211,7 +208,7 @@ def _unfitted_baseline(model: ConceptClassifier) -> ConceptClassifier:
     return ConceptClassifier(**settings)
 
 
-def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: Tell) -> float | None:
+def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: OnProgress) -> float | None:
     import numpy as np
 
     from ccr.controls import probe_accuracy

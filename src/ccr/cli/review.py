@@ -15,8 +15,7 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import training_rows
-from ccr.cli.common_photo import columns_for, draw_photo, read_key
-from ccr.cli.knowledge_terminal import login_name
+from ccr.cli.common_photo import columns_for, draw_photo, login_name, read_key
 from ccr.errors import CCRError
 from ccr.io.files import check_writable, write_text
 from ccr.utils import processes as interrupt
@@ -60,7 +59,7 @@ THUMBNAIL, BELOW = 160, 10
 
 
 class Asked(NamedTuple):
-    """How a round of questions ended: "done", "refit" or "quit", and how many answers it brought."""
+    """End of a round of questions: "done", "refit" or "quit", and how many answers it brought."""
 
     end: str
     answers: int
@@ -182,11 +181,11 @@ def _show_photos(
         console.print(f"above: {len(found.mine)} of the class; below: {len(found.others)} of others", style="dim")
     counts = review.counts()
     progress = f"{heading}; {counts['confirmed']} of {sum(counts.values())} claims confirmed"
-    console.print(f"\n{escape(visible(progress))}", style="dim", highlight=False)
+    console.print(f"\n{escape(visible(progress))}", style="dim")
     question = f"[bold]{escape(visible(str(one.label)))}[/bold] shows [bold]{escape(visible(one.concept))}[/bold]?"
-    console.print(question, highlight=False)
-    console.print(escape(_numbers(one, found)), style="dim", highlight=False)
-    console.print(escape(HELP), style="dim", highlight=False)
+    console.print(question)
+    console.print(escape(_numbers(one, found)), style="dim")
+    console.print(escape(HELP), style="dim")
     return sheet
 
 
@@ -199,7 +198,8 @@ def _numbers(one: ReviewQuestion, found: ClaimPhotos) -> str:
     if found.purity is not None:
         parts.append(f"{share_text(found.purity)} of those showing it are of the class")
     if found.accuracy_without is not None:
-        parts.append(f"accuracy on these photos {found.accuracy:.1%}, without it {found.accuracy_without:.1%}")
+        with_it, without = f"{found.accuracy:.1%}", f"{found.accuracy_without:.1%}"
+        parts.append(f"right on {with_it} of these photos, which it may have been trained on, {without} without it")
     return "; ".join(parts)
 
 
@@ -233,9 +233,9 @@ def _open(sheet: Image.Image | None) -> None:
 
 def _reasons(path: Path) -> dict[tuple[str, str], str]:
     """The column `reason` of a table with one row per answer, if it has one."""
-    from ccr.io.files import read_regular, understood
+    from ccr.io.files import format_errors, read_regular
 
-    with understood(path, "be a CSV table in UTF-8", "see docs/howto/review.md for its columns"):
+    with format_errors(path, "be a CSV table in UTF-8", "see docs/howto/review.md for its columns"):
         lines = read_regular(path).decode("utf-8-sig").splitlines()
         rows = [
             {str(name).strip().casefold(): from_cell(cell or "").strip() for name, cell in row.items()}
@@ -470,22 +470,22 @@ def _signed(found: Found, target: Path, by: str) -> Found:
 
 
 def _export(review: Review, path: Path, name: str) -> None:
-    from ccr.io.provenance import signature_in_words
+    from ccr.io.provenance import signature_sentence
     from ccr.review import review_rows, unsigned
-    from ccr.review.rounds import COLUMNS
+    from ccr.review.rounds import COLUMNS, review_table
 
-    rows, kind = review_rows(review), path.suffix.lower()
+    kind = path.suffix.lower()
+    if kind == ".json":
+        write_text(path, json.dumps(review_table(review, name), indent=1, ensure_ascii=False) + "\n")
+        return
+    rows = review_rows(review)
     if kind == ".csv":
         write_text(path, csv_text(COLUMNS, (row.values() for row in rows)))
         return
-    signature = review.model.signature
-    if kind == ".json":
-        state = {"signed": review.model.is_signed, "signature": None if signature is None else signature.to_dict()}
-        write_text(path, json.dumps({"model": name, **state, "claims": rows}, indent=1, ensure_ascii=False) + "\n")
-        return
     from ccr.show.pages import review_page
 
-    sentence = signature_in_words(review.model) or ". ".join(unsigned(review.model, review)).capitalize() + "."
+    signature = review.model.signature
+    sentence = signature_sentence(review.model) or f"Not signed: {'; '.join(unsigned(review.model, review))}."
     without = signature.without if signature is not None and review.model.is_signed else ""
     write_text(path, review_page(f"What {name} may say", rows, signed=sentence, without=without))
 
@@ -502,7 +502,7 @@ def _show_round(done: ReviewRound, number: int, *, silent: bool) -> None:
 
 def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
     """Print how the review stands; whether a check fails."""
-    from ccr.io.provenance import signature_in_words
+    from ccr.io.provenance import signature_sentence
     from ccr.review import unsigned
     from ccr.review.rounds import thin_classes
 
@@ -520,7 +520,7 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
                 "counts": review.counts(),
                 "open": [one.to_dict() for one in left],
                 "thin": [one.remedy for one in thin_classes(review.model)],
-                "agreement": [vars(one).copy() for one in review.own.agreements()],
+                "agreement": [one.to_dict() for one in review.own.agreements()],
                 "disputes": [[one.label, one.concept] for one in review.own.disputes(known=review.known)],
                 "signed": review.model.is_signed,
                 "signature": None if signature is None else signature.to_dict(),
@@ -529,23 +529,21 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
         )
         return check and bool(problems)
     counts = ", ".join(f"{number} {state}" for state, number in review.counts().items() if number)
-    console.print(f"{counted(sum(review.counts().values()), 'claim')}: {escape(counts)}", style="bold", highlight=False)
+    console.print(f"{counted(sum(review.counts().values()), 'claim')}: {escape(counts)}", style="bold")
     for one in review.own.agreements():
         if one.share is not None:
             kappa = "" if one.kappa is None else f", kappa {one.kappa:.2f}"
             words = f"{one.first} and {one.second} agree on {one.share:.0%} of {one.questions} claims{kappa}"
-            console.print(escape(words), highlight=False)
+            console.print(escape(words))
     for question in left[:NAMED]:
-        console.print(f"  {question.state}: {escape(question.sentence)}", highlight=False)
+        console.print(f"  {question.state}: {escape(question.sentence)}")
     if len(left) > NAMED:
-        console.print(f"  and {len(left) - NAMED} more", highlight=False)
+        console.print(f"  and {len(left) - NAMED} more")
     if left and not check and len(review.decisions):
         where = visible(str(review.decisions.path))
-        rejected = any(one.state == "rejected" for one in left)
-        more = "; what was rejected goes with a refit, such as --rounds 5" if rejected else ""
-        console.print(f"Answers are in {escape(where)}; the same command goes on from there{more}", highlight=False)
+        console.print(f"Answers are in {escape(where)}; the same command goes on from there")
     remedy = "" if left or check else " Every claim is confirmed: with --sign it is signed."
-    console.print(escape(signature_in_words(review.model) or f"Not signed: {problems[0]}.{remedy}"), highlight=False)
+    console.print(escape(signature_sentence(review.model) or f"Not signed: {problems[0]}.{remedy}"))
     if found.rounds:
-        console.print(f"The refitted model is in {escape(str(target))}", highlight=False)
+        console.print(f"The refitted model is in {escape(str(target))}")
     return check and bool(problems)

@@ -58,7 +58,6 @@ def export(
     console.print(
         f"{escape(str(out))}, {size / 1e6:.1f} MB: {reads} in; label, probabilities, codes, contributions and logits "
         f"out, over {len(loaded.names)} concepts and {len(loaded.classes)} classes",
-        highlight=False,
     )
 
 
@@ -129,7 +128,7 @@ def push(
     if as_json:
         print_json({"model": str(model), "repository": repository, "pictures": list(drawn), **done})
     else:
-        console.print(escape(words), highlight=False, soft_wrap=True)
+        console.print(escape(words), soft_wrap=True)
 
 
 def _pictures(model: ConceptClassifier, path: Path, count: int, *, silent: bool) -> dict[str, tuple[str, bytes]]:
@@ -182,6 +181,5 @@ def pull(
     console.print(
         f"{escape(str(out))}: {len(model.classes)} classes, {len(model.names)} concepts, encoder "
         f"{escape(str(model.provenance.encoder))}; try: ccr explain {escape(str(out))} IMAGE",
-        highlight=False,
         soft_wrap=True,
     )

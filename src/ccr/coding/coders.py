@@ -114,8 +114,8 @@ class HardThreshold(_FittedToX, Parameters):
         rule = ThresholdRule(0.0, positive, length)
         if vector is not None:
             rule = ThresholdRule.by_concept(vector, positive, length)
-        found = calibrate(X, dictionary, length=length, positive=positive, factors=rule.factors)
-        return rule.with_threshold(found)
+        threshold = calibrate(X, dictionary, length=length, positive=positive, factors=rule.factors)
+        return rule.with_threshold(threshold)
 
     def of(self, rows: np.ndarray) -> HardThreshold:
         """The coder for these rows of the list alone."""
@@ -228,7 +228,7 @@ class NonNegativeLasso(_FittedToX, Parameters):
 
 
 def usual_length(n: int) -> int:
-    """Concepts per image where nobody says how many: twelve, or a third of a short list of n, because hardly more than
+    """Default number of concepts per image: twelve, or a third of a short list of n, because hardly more than
     that many of an image's scores are positive."""
     return max(1, min(12, n // 3))
 
@@ -258,11 +258,11 @@ def rule_to_dict(rule: Rule) -> dict[str, Any]:
 
 def rule_from_dict(values: Mapping[str, Any]) -> Rule:
     """The rule of `rule_to_dict`."""
-    given = dict(values)
-    kind = RULES.get(str(given.pop("type", None)))
+    fields = dict(values)
+    kind = RULES.get(str(fields.pop("type", None)))
     if kind is None:
         raise FormatError(f"a rule is one of {', '.join(RULES)}, got {values.get('type')!r}: a newer ccr may know it")
-    rule: Rule = kind(**given)
+    rule: Rule = kind(**fields)
     return rule
 
 

@@ -44,10 +44,10 @@ def decider(rule: Rule, dictionary: np.ndarray) -> Decide:
         return _threshold(rule, dictionary)
     if isinstance(rule, TopRule) and rule.length < len(dictionary):
         return _top(rule, dictionary)
-    return as_it_falls(rule.encoder(dictionary))
+    return no_tie_break(rule.encoder(dictionary))
 
 
-def as_it_falls(encode: Encode) -> Decide:
+def no_tie_break(encode: Encode) -> Decide:
     """The same codes, close calls decided by whatever float32 rounds to."""
     return lambda x, exact: encode(x)
 
@@ -72,8 +72,8 @@ def _threshold(rule: ThresholdRule, dictionary: np.ndarray) -> Decide:
         rows, which = np.unique(np.searchsorted(codes.pointers, doubtful, side="right") - 1, return_inverse=True)
         concepts = dictionary[codes.indices[doubtful]].astype(np.float64)
         scores = np.einsum("ij,ij->i", exact(rows)[which], concepts)
-        own = bound[doubtful] if rule.factors is not None else bound
-        gone = scores <= own if rule.positive else np.abs(scores) < own
+        bound_of_each = bound[doubtful] if rule.factors is not None else bound
+        gone = scores <= bound_of_each if rule.positive else np.abs(scores) < bound_of_each
         kept = np.ones(len(codes.data), bool)
         kept[doubtful[gone]] = False
         return _only(codes, kept)
@@ -183,7 +183,7 @@ def map_codes(
     """`use(part, codes)` of the codes of X, or of these `rows` of it, part by part in order.
 
     `workers` are those of a surrounding `with`; otherwise there are some for this call. `decide` is as in
-    `apply_rule`, or `as_it_falls` for an encoder.
+    `apply_rule`, or `no_tie_break` for an encoder.
     """
     if workers is None:
         with Workers() as own:

@@ -68,16 +68,16 @@ UNIT_TOLERANCE = 5e-6
 class Panels:
     """A dictionary (n, d) packed for the kernels, which find the active entries of rows by it.
 
-    `looked` is how many scores of a row could be active, if it is known. `pack` is called again when the rows moved.
+    `n_exact` is how many scores of a row could be active, if it is known. `pack` is called again when the rows moved.
     `seed` is that of the noise of a screening in bytes; None draws it afresh, so that rows cannot be built against it.
     The factors of the rule are packed too: later criteria may have another bound, but the same factors.
     """
 
     def __init__(
-        self, dictionary: np.ndarray, rule: ScoreRule, looked: float | None = None, *, seed: int | None = None
+        self, dictionary: np.ndarray, rule: ScoreRule, n_exact: float | None = None, *, seed: int | None = None
     ) -> None:
         self.dictionary = dictionary
-        self.wanted = screens(rule, len(dictionary), looked)
+        self.wanted = screens(rule, len(dictionary), n_exact)
         self.expected = rule.expected_length
         self.screened = self.wanted and _is_unit(dictionary)
         # Numba would compile all kernels again for an array that cannot be written.
@@ -102,16 +102,16 @@ class Panels:
         capacity = 64 + int(len(x) * min(self.expected * 1.25, len(self.dictionary)))
         while True:
             indices, data = np.empty(capacity, np.int32), np.empty(capacity, np.float32)
-            looked = kernels.code_rows(x, self.packed, narrow, Entries(pointers, indices, data))
+            n_exact = kernels.code_rows(x, self.packed, narrow, Entries(pointers, indices, data))
             if pointers[-1] <= capacity:
-                return Entries(pointers, indices[: pointers[-1]], data[: pointers[-1]]), looked
+                return Entries(pointers, indices[: pointers[-1]], data[: pointers[-1]]), n_exact
             capacity = int(pointers[-1])
 
 
-def screens(rule: ScoreRule, n: int, looked: float | None = None) -> bool:
-    """Whether to screen by a product in bytes first: `looked` of n scores, or as many as are expected to be active,
+def screens(rule: ScoreRule, n: int, n_exact: float | None = None) -> bool:
+    """Whether to screen by a product in bytes first: `n_exact` of n scores, or as many as are expected to be active,
     must be computed in floats all the same."""
-    expected = rule.expected_length if looked is None else looked
+    expected = rule.expected_length if n_exact is None else n_exact
     return kernels.SCREENS and rule.criterion().kind != kernels.TOP and expected <= FEW * n
 
 
@@ -304,10 +304,10 @@ class ThresholdRule:
         return np.divide(sizes, factors, out=np.full_like(sizes, np.inf), where=factors > 0)
 
     def recalibrated_by(self, levels: np.ndarray, rows: int) -> tuple[ThresholdRule, float] | None:
-        wanted = len(levels) if self.length is None else round(rows * self.length)
-        if self.length is None or not 0 < wanted < len(levels):
+        active = len(levels) if self.length is None else round(rows * self.length)
+        if self.length is None or not 0 < active < len(levels):
             return None
-        place = len(levels) - wanted
+        place = len(levels) - active
         next_, last = np.partition(levels, (place - 1, place))[place - 1 : place + 1]
         if not np.isfinite(last):  # more scores than wanted are active at any threshold
             return None
@@ -399,14 +399,14 @@ def calibrate(
     rows = np.arange(len(X))
     if len(X) > CALIBRATION_ROWS:
         rows = np.linspace(0, len(X) - 1, CALIBRATION_ROWS).astype(np.int64)
-    wanted = min(round(len(rows) * length), len(rows) * len(dictionary))
-    largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, NEAR * near, factors)
-    if len(largest) <= wanted and near > 0.0:
-        largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, 0.0, factors)
-    if len(largest) > wanted:
+    count = min(round(len(rows) * length), len(rows) * len(dictionary))
+    largest = _largest_scores(X, rows, dictionary, count + 1, positive, NEAR * near, factors)
+    if len(largest) <= count and near > 0.0:
+        largest = _largest_scores(X, rows, dictionary, count + 1, positive, 0.0, factors)
+    if len(largest) > count:
         return float(np.partition(largest, 1)[:2].sum()) / 2
     # Every usable score is wanted: two-sided that is all of them, one-sided all that are positive.
-    if warn and positive and len(largest) < wanted * 0.95:
+    if warn and positive and len(largest) < count * 0.95:
         warnings.warn(
             f"length {length:g} cannot be reached with positive scores alone: images have "
             f"{len(largest) / len(rows):.1f} on average; use sign='both' or a smaller length",

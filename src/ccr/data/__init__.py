@@ -1,1 +1,1 @@
-"""From files and images to embeddings."""
+"""Data sets, and embeddings on disk."""

@@ -34,7 +34,7 @@ class Checked(NamedTuple):
         return self.cosine >= AGREE
 
     @property
-    def in_words(self) -> str:
+    def sentence(self) -> str:
         verdict = "agree" if self.agrees else "do not agree"
         return (
             f"{self.photos} photos embedded here {verdict} with those of the package (least cosine {self.cosine:.4f})"
@@ -61,8 +61,8 @@ def check_shipped(dataset: Dataset, encoder: Encoder) -> Checked:
     if [content_hash(content) for content in contents] != store.contents[rows].tolist():
         return Checked(len(rows), 0.0)
     images = [decode(content) for content in contents]
-    own = unit_rows(encoder.embed_images(images).astype(np.float64))
-    cosines = (own * unit_rows(store.select(rows=rows).X.astype(np.float64))).sum(axis=1)
+    embedded = unit_rows(encoder.embed_images(images).astype(np.float64))
+    cosines = (embedded * unit_rows(store.select(rows=rows).X.astype(np.float64))).sum(axis=1)
     return Checked(len(rows), float(cosines.min()))
 
 

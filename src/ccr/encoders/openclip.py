@@ -35,14 +35,8 @@ class OpenClipEncoder(TorchEncoder):
 
     Parameters
     ----------
-    target : str
-        MODEL/TAG with a tag that open_clip lists for the model, or MODEL/PATH with the path of a checkpoint.
-    device : str
-        "cpu", "cuda", ... or "auto": a GPU if there is one.
-    batch_size : int
-        Images or texts that are embedded at a time, from 1.
-    template : str, optional
-        What texts are put into, with {} once where the text goes. None: texts are embedded as they are.
+    target : MODEL/TAG with a tag that open_clip lists for the model, or MODEL/PATH with the path of a checkpoint.
+    device, batch_size, template : as of `HFEncoder`.
     """
 
     def __init__(self, target: str, *, device: str = "auto", batch_size: int = 32, template: str | None = None) -> None:
@@ -121,7 +115,7 @@ def check_file(weights: str) -> None:
 
 
 def explain_import(error: Exception) -> MissingExtraError:
-    """Why open_clip cannot be imported, and what to do."""
+    """Reason why open_clip cannot be imported, and the remedy."""
     if "torchvision" in str(error) or "nms" in str(error):
         return MissingExtraError(
             f"open_clip needs a torchvision that fits the installed torch ({torch.__version__}), and that one does not "
@@ -177,7 +171,7 @@ def _uses_quickgelu(model: torch.nn.Module) -> bool:
 
 
 def why_not(model: Any) -> str | None:
-    """Why the model's last layer cannot be taken apart; None: it can."""
+    """Reason why the model's last layer cannot be taken apart; None: it can."""
     visual = getattr(model, "visual", None)
     blocks = getattr(getattr(visual, "transformer", None), "resblocks", None)
     if visual is None or not blocks:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from ccr.encoders.registry import Encoder
 from ccr.explain import Frame, PatchTerms
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 
 # Patch terms by occlusion, covering parts of the picture and embedding it again: slow, approximate, for any encoder.
 
@@ -26,7 +26,7 @@ from ccr.utils.processes import Tell, no_progress
 CELLS, COVERED = 8, 2
 
 
-def occluded_terms(encoder: Encoder, image: Image.Image, *, tell: Tell = no_progress) -> PatchTerms:
+def occluded_terms(encoder: Encoder, image: Image.Image, *, tell: OnProgress = no_progress) -> PatchTerms:
     """Patch terms by occlusion: the change of the embedding when a square of the picture is covered with its mean
     colour, divided among the cells of the square and averaged over the squares that a cell is in; `rest` is the
     remainder of the embedding.
@@ -47,7 +47,9 @@ def occluded_terms(encoder: Encoder, image: Image.Image, *, tell: Tell = no_prog
     return PatchTerms(embedding, terms, {"not split": embedding - terms.sum(axis=(0, 1))}, frame, "occlusion")
 
 
-def _covered(image: Image.Image, frame: Frame, places: list[tuple[int, int]], tell: Tell) -> Iterator[Image.Image]:
+def _covered(
+    image: Image.Image, frame: Frame, places: list[tuple[int, int]], tell: OnProgress
+) -> Iterator[Image.Image]:
     """The image, then copies of it with a square of cells covered."""
     left, top, right, bottom = frame.pixels(*image.size)
     colour = mean_colour(image.crop((left, top, right, bottom)))

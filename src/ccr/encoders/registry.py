@@ -120,10 +120,8 @@ class Encoder(Protocol):
 
         Parameters
         ----------
-        images : iterable of Image, m of them
-            RGB images of any size.
-        batch_size : int, optional
-            How many are embedded at a time, from 1. None: as many as the encoder was made for.
+        images : m RGB images of any size.
+        batch_size : how many are embedded at a time, from 1. None: as many as the encoder was made for.
         """
 
     def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
@@ -131,10 +129,8 @@ class Encoder(Protocol):
 
         Parameters
         ----------
-        texts : sequence of str, length n
-            Words or sentences.
-        template : str, optional
-            What each is put into first, with {} once where the text goes. None: the encoder's own.
+        texts : n words or sentences.
+        template : what each is put into first, with {} once where the text goes. None: the encoder's own.
         """
 
 
@@ -146,17 +142,15 @@ class PatchEncoder(Protocol):
         """The part of the image that the encoder looks at."""
 
     def why_no_patches(self) -> str | None:
-        """Why these weights cannot be taken apart after all; None: they can."""
+        """Reason why these weights cannot be taken apart after all; None: they can."""
 
     def patch_terms(self, image: Image.Image, *, way: Literal["exact", "values"] = "exact") -> PatchTerms:
         """The embedding of one RGB image as a sum over its patches and a rest (docs/where.md).
 
         Parameters
         ----------
-        image : Image
-            RGB, of any size.
-        way : str
-            "exact": what the last layer's attention carries from each patch into the embedding. "values": the last
+        image : RGB, of any size.
+        way : "exact": what the last layer's attention carries from each patch into the embedding. "values": the last
             layer's values, as MaskCLIP takes them, which is no split of the embedding.
         """
 
@@ -220,7 +214,7 @@ _FILE = "named-encoders.jsonl"  # in the user's cache: specs that were given on 
 
 
 def is_local(spec: str) -> bool:
-    """Does the spec name a folder or file that is here, rather than a name on a hub?"""
+    """Whether the spec names a folder or file that is here, rather than a model on a hub."""
     kind, _, target = spec.strip().partition(":")
     place = target.partition("/")[2] if kind == "open_clip" else target
     return kind in ("hf", "open_clip") and bool(place) and Path(place).exists()
@@ -295,18 +289,12 @@ def load_encoder(
 
     Parameters
     ----------
-    spec : str
-        hf:NAME_OR_FOLDER, open_clip:MODEL/TAG_OR_CHECKPOINT or bundled.
-    device : str
-        For hf and open_clip: "cpu", "cuda", ... or "auto": a GPU if there is one. The bundled one runs on the CPU.
-    batch_size : int
-        For hf and open_clip: images or texts that are embedded at a time, from 1.
-    template : str, optional
-        What texts are put into, with {} once where the text goes. None: the encoder's own way.
-    threads : int, optional
-        For bundled: images that are run side by side, from 1. None: one per core.
-    log : callable, optional
-        Called with a message when something is downloaded.
+    spec : hf:NAME_OR_FOLDER, open_clip:MODEL/TAG_OR_CHECKPOINT or bundled.
+    device : for hf and open_clip: "cpu", "cuda", ... or "auto": a GPU if there is one. The bundled one runs on the CPU.
+    batch_size : for hf and open_clip: images or texts that are embedded at a time, from 1.
+    template : what texts are put into, with {} once where the text goes. None: the encoder's own way.
+    threads : for bundled: images that are run side by side, from 1. None: one per core.
+    log : called with a message when something is downloaded.
     """
     kind, target = parse_spec(spec)
     checked_batch_size(batch_size)

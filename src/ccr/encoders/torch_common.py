@@ -77,10 +77,10 @@ class Caught(NamedTuple):
 
 def catch(module: torch.nn.Module, run: Callable[[], torch.Tensor], *, tokens_first: bool = False) -> Caught:
     """Run the model on one image, and keep what goes into one of its modules."""
-    seen: list[torch.Tensor] = []
+    caught: list[torch.Tensor] = []
 
     def keep(_: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        seen.append(given[0] if given else next(iter(named.values())))
+        caught.append(given[0] if given else next(iter(named.values())))
 
     handle = module.register_forward_pre_hook(keep, with_kwargs=True)
     try:
@@ -88,7 +88,7 @@ def catch(module: torch.nn.Module, run: Callable[[], torch.Tensor], *, tokens_fi
             embedding = run()
     finally:
         handle.remove()
-    tokens = seen[-1].transpose(0, 1) if tokens_first else seen[-1]
+    tokens = caught[-1].transpose(0, 1) if tokens_first else caught[-1]
     return Caught(tokens[0].float(), numbers(embedding.reshape(-1)))
 
 

@@ -1,4 +1,4 @@
-"""Why, and what if: one prediction, classes, the whole model, and how far its concepts drifted."""
+"""Explanations of one prediction, of classes and of the whole model; contrasts, counterfactuals, and concept drift."""
 
 from ccr.explain.counterfactual import CodeChange, Counterfactual, InterventionCurve, Order, Shift, intervention_curve
 from ccr.explain.drift import Audit, ConceptDrift, Neighbour, audit

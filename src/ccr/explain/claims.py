@@ -161,7 +161,7 @@ def claims_of(
     pairs = claimed(head)
     if seen is not None and not np.array_equal(pairs, seen.claim):
         raise CCRError("this evidence is of another model's claims: measure them again on images, claims(X, y)")
-    found = []
+    claims = []
     for number, (row, column) in enumerate(pairs.tolist()):
         claim = Claim(classes[row], concepts[column], float(head.coef[row, column]))
         answer = None if knowledge is None else knowledge.find(classes[row], concepts[column])
@@ -180,5 +180,5 @@ def claims_of(
                 accuracy=seen.right / every,
                 accuracy_without=(seen.right + float(seen.gained[number])) / every,
             )
-        found.append((row, -claim.weight, number, claim))
-    return tuple(claim for *_, claim in sorted(found, key=lambda entry: entry[:3]))
+        claims.append((row, -claim.weight, number, claim))
+    return tuple(claim for *_, claim in sorted(claims, key=lambda entry: entry[:3]))

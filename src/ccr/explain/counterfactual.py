@@ -1,4 +1,4 @@
-"""What if: counterfactuals of one image, and the accuracy of a model whose code entries are corrected."""
+"""Counterfactuals of one image, and the accuracy of a model whose code entries are corrected."""
 
 from __future__ import annotations
 
@@ -107,14 +107,14 @@ def smallest_change(codes: np.ndarray, head: LinearHead, *, winner: int, target:
     if target == winner:
         return np.zeros_like(codes)
     logits = head.coef @ codes + head.intercept
-    slopes, gaps = head.coef[target] - head.coef, logits - logits[target]
+    differences, gaps = head.coef[target] - head.coef, logits - logits[target]
     slack = TIE * max(1.0, float(np.abs(logits).max()))
     rivals = [winner]
     while True:
-        delta = _least_distance(slopes[rivals], gaps[rivals])
+        delta = _least_distance(differences[rivals], gaps[rivals])
         if delta is None:
             return None
-        above = gaps - slopes @ delta
+        above = gaps - differences @ delta
         above[[*rivals, target]] = -np.inf
         if above.max() <= slack:
             return delta
@@ -139,19 +139,19 @@ def _margins(terms: np.ndarray, bias: np.ndarray) -> np.ndarray:
     return np.concatenate([kept + bias[:, None], bias[:, None]], axis=1)
 
 
-def _least_distance(slopes: np.ndarray, gaps: np.ndarray) -> np.ndarray | None:
-    """The shortest x with `slopes @ x >= gaps`, by non-negative least squares (Lawson and Hanson, chapter 23)."""
-    sizes = np.linalg.norm(slopes, axis=1)
-    if (gaps[sizes == 0] > 0).any() or slopes.shape[1] == 0:
+def _least_distance(differences: np.ndarray, gaps: np.ndarray) -> np.ndarray | None:
+    """The shortest x with `differences @ x >= gaps`, by non-negative least squares (Lawson and Hanson, chapter 23)."""
+    sizes = np.linalg.norm(differences, axis=1)
+    if (gaps[sizes == 0] > 0).any() or differences.shape[1] == 0:
         return None
-    gaps, slopes = gaps[sizes > 0] / sizes[sizes > 0], slopes[sizes > 0] / sizes[sizes > 0, None]
+    gaps, differences = gaps[sizes > 0] / sizes[sizes > 0], differences[sizes > 0] / sizes[sizes > 0, None]
     bound = float(gaps.max(initial=0.0))  # |x| is at least this
     if bound <= 0:
-        return np.zeros(slopes.shape[1])
+        return np.zeros(differences.shape[1])
     if len(gaps) == 1:
-        return bound * slopes[0]
-    system = np.vstack([slopes.T, gaps / bound])
-    goal = np.append(np.zeros(slopes.shape[1]), 1.0)
+        return bound * differences[0]
+    system = np.vstack([differences.T, gaps / bound])
+    goal = np.append(np.zeros(differences.shape[1]), 1.0)
     residual = system @ scipy.optimize.nnls(system, goal)[0] - goal
     # |x|^2 = 1/t - 1 for t = -residual[-1]: below this, a million times the bound would not do.
     return None if -residual[-1] < 1e-12 else -residual[:-1] / residual[-1] * bound
@@ -242,7 +242,7 @@ def _dense(codes: Any) -> np.ndarray:
 
 
 def _checked_steps(steps: Sequence[int]) -> list[int]:
-    given = list(steps)
-    if not given or not all(is_number(step) and step >= 0 and step == int(step) for step in given):
-        raise CCRError(f"steps must be whole numbers of corrected concepts, >= 0, got {given}: try (0, 1, 2, 5, 10)")
-    return sorted({int(step) for step in given})
+    checked = list(steps)
+    if not checked or not all(is_number(step) and step >= 0 and step == int(step) for step in checked):
+        raise CCRError(f"steps must be whole numbers of corrected concepts, >= 0, got {checked}: try (0, 1, 2, 5, 10)")
+    return sorted({int(step) for step in checked})

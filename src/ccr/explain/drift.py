@@ -62,9 +62,10 @@ class Neighbour:
 class ConceptDrift(PlainResult):
     """One concept: does it still see what its text sees?
 
-    `fidelity` is the correlation of its scores with those of its own text, None if nobody knows. With data: how many
-    images show it by its own text (`active_before`) and by the model (`active_after`), their `overlap` (by both / by
-    either), how many were `gained` and `lost`, and those of largest code among them. `flags` are keys of `FLAGS`.
+    `fidelity` is the correlation of its scores with those of its own text, None where it was not measured. With data:
+    how many images show it by its own text (`active_before`) and by the model (`active_after`), their `overlap` (by
+    both / by either), how many were `gained` and `lost`, and those of largest code among them. `flags` are keys of
+    `FLAGS`.
 
     Where it lies: `deviation` is how far refinement moved it, `own_cosine` is to its starting place; `retained`: no
     other starting place is nearer. `nearest_before` are the other concepts' starting places nearest to its own,
@@ -99,8 +100,8 @@ class ConceptDrift(PlainResult):
 class Audit:
     """Every concept's drift, flagged ones first, then the least faithful; `n` images were looked at.
 
-    `fidelity` is None if nobody knows it; `retention` is the share of concepts whose nearest starting place is their
-    own.
+    `fidelity` is None where it was not measured; `retention` is the share of concepts whose nearest starting place is
+    their own.
     """
 
     fidelity: Fidelity | None
@@ -127,8 +128,8 @@ class Audit:
     @property
     def not_transferring(self) -> tuple[ConceptDrift, ...]:
         """Concepts of transfer below `TRANSFERS`, the least first."""
-        found = [drift for drift in self.concepts if drift.transfer is not None and drift.transfer < TRANSFERS]
-        return tuple(sorted(found, key=lambda drift: (drift.transfer, drift.concept)))
+        low = [drift for drift in self.concepts if drift.transfer is not None and drift.transfer < TRANSFERS]
+        return tuple(sorted(low, key=lambda drift: (drift.transfer, drift.concept)))
 
     @property
     def footnote(self) -> str:
@@ -154,18 +155,18 @@ class Audit:
 
 
 def _places(initial: Concepts, refined: Concepts, neighbours: int) -> list[dict[str, Any]]:
-    """How far each concept is from its start, and its neighbours among the others' starts, as fields of a
+    """Distance of each concept from its start, and its neighbours among the others' starts, as fields of a
     `ConceptDrift`."""
     start, now = initial.embeddings.astype(np.float64), refined.embeddings.astype(np.float64)
-    own = np.einsum("ij,ij->i", now, start) / np.linalg.norm(now, axis=1) / np.linalg.norm(start, axis=1)
+    cosines = np.einsum("ij,ij->i", now, start) / np.linalg.norm(now, axis=1) / np.linalg.norm(start, axis=1)
     count = min(max(neighbours, 1), len(start) - 1)
     before, after = (_nearest(rows, start, count, refined.names) for rows in (start, now))
     closest = np.array([near[0].cosine if near else -1.0 for near in after])
     columns = {
         "concept": refined.names,
         "deviation": np.linalg.norm(now - start, axis=1).tolist(),
-        "own_cosine": own.tolist(),
-        "retained": (own >= closest - TIE).tolist(),
+        "own_cosine": cosines.tolist(),
+        "retained": (cosines >= closest - TIE).tolist(),
         "nearest_before": before,
         "nearest_after": after,
     }
@@ -179,8 +180,8 @@ def _activity(
     of a `ConceptDrift`."""
     was_active, is_active, both = np.zeros((3, n), np.int64)
     gained, lost, done = TopCandidates(n, images), TopCandidates(n, images), 0
-    for one, other in zip(before, after, strict=True):
-        old, new = one.toarray(), other.toarray()  # chunks are small
+    for codes_before, codes_after in zip(before, after, strict=True):
+        old, new = codes_before.toarray(), codes_after.toarray()  # chunks are small
         was, now = old != 0, new != 0
         was_active += was.sum(axis=0)
         is_active += now.sum(axis=0)
@@ -190,7 +191,7 @@ def _activity(
             best.add(columns, rows + done, codes[rows, columns])
         done += len(old)
     either = was_active + is_active - both
-    found = {
+    facts = {
         "active_before": was_active.tolist(),
         "active_after": is_active.tolist(),
         "overlap": np.divide(both, either, out=np.ones(n), where=either > 0).tolist(),
@@ -199,7 +200,7 @@ def _activity(
         "gained_images": gained.by_column(),
         "lost_images": lost.by_column(),
     }
-    return done, _records(found)
+    return done, _records(facts)
 
 
 def _records(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -226,11 +227,11 @@ def audit(
     places, n = _places(initial, refined, neighbours), 0
     seen: list[dict[str, Any]] = [{}] * len(refined)
     if before is not None and after is not None:
-        n, found = _activity(before, after, len(refined), images)
-        seen = found if n else seen
+        n, activity = _activity(before, after, len(refined), images)
+        seen = activity if n else seen
     faithful = [None] * len(refined) if fidelity is None else [_known(value) for value in fidelity.tolist()]
-    moved = [_known((transfer or {}).get(name, math.nan)) for name in refined.names]
-    drifts = map(_drift, places, faithful, seen, moved)
+    transfers = [_known((transfer or {}).get(name, math.nan)) for name in refined.names]
+    drifts = map(_drift, places, faithful, seen, transfers)
     return Audit(
         fidelity=None if fidelity is None else Fidelity.of(fidelity),
         deviation=deviation(refined, initial),
@@ -260,15 +261,15 @@ def _known(fidelity: float) -> float | None:
 
 
 def _nearest(rows: np.ndarray, places: np.ndarray, count: int, names: Sequence[str]) -> list[tuple[Neighbour, ...]]:
-    """For each row the `count` other places of largest cosine, a few rows at a time."""
+    """The `count` other places of largest cosine of each row, a few rows at a time."""
     places = places / np.linalg.norm(places, axis=1, keepdims=True)
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     nearest: list[tuple[Neighbour, ...]] = []
     size = max(1, CHUNK_VALUES // len(places))
     for start in range(0, len(rows), size):
         cosines = rows[start : start + size] @ places.T
-        own = np.arange(len(cosines))
-        cosines[own, own + start] = -np.inf
+        lines = np.arange(len(cosines))
+        cosines[lines, lines + start] = -np.inf
         best = np.sort(np.argpartition(-cosines, count, axis=1)[:, :count], axis=1)
         order = np.argsort(-np.take_along_axis(cosines, best, axis=1), axis=1, kind="stable")
         best = np.take_along_axis(best, order, axis=1)

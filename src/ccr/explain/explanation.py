@@ -162,7 +162,7 @@ class Explanation:
     `contributions` holds every active concept with a weight for the predicted class, largest effect first. `head` has
     the active concepts' weights alone, in the order of `active` and `codes`; `full_head` those of all `concepts`.
     `where` says which parts of the picture the contributions come from, if the explanation was made from a picture.
-    `answers` (classes, concepts) is what is known of them, for the terms' claims; None where nobody says. `shown` is
+    `answers` (classes, concepts) is what is known of them, for the terms' claims; None without knowledge. `shown` is
     the model's map from scores to the probability that an image shows a concept, if it has one.
     `thumbnail` is the image as a `data:` address, where it is known. A notebook shows an explanation as a picture,
     `print` as lines of text.
@@ -205,7 +205,7 @@ class Explanation:
         return _terms(self.active, self.codes, self.columns, self.head, number, *facts)
 
     def contrast(self, other: Any) -> Contrast:
-        """Why this class and not `other`: weights are the differences of the two classes' weights."""
+        """Contrast of this class with `other`: weights are the differences of the two classes' weights."""
         mine, rival = self._winner, position(self.classes, other)
         weights = self.head.coef[mine] - self.head.coef[rival]
         bias = float(self.head.intercept[mine]) - float(self.head.intercept[rival])
@@ -266,7 +266,7 @@ class Explanation:
         this explanation's prediction. Concepts are matched by name, largest effect first."""
         of = self.prediction if of is None else of
         both, places = (self, other), (position(self.classes, of), position(other.classes, of))
-        mine, theirs = ({term.concept: term for term in one.contributions_to(of)} for one in both)
+        mine, theirs = ({term.concept: term for term in explanation.contributions_to(of)} for explanation in both)
         rows = [ComparedConcept(name, mine.get(name), theirs.get(name)) for name in {**mine, **theirs}]
         return Comparison(
             of=self.classes[places[0]],
@@ -327,9 +327,9 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Question(PlainResult):
-    """Does the image show `concept`? If so, its code becomes `confirmed` instead of `code`, and exactly one class is
-    left: `settles`, with this `probability`. `denied` is what is left if it does not: a class, or None if that settles
-    nothing."""
+    """A question: does the image show `concept`? If so, its code becomes `confirmed` instead of `code`, and exactly one
+    class is left: `settles`, with this `probability`. `denied` is what is left if it does not: a class, or None if that
+    settles nothing."""
 
     concept: str
     code: float

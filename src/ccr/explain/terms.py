@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -70,7 +72,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Contrast(PlainResult):
-    """Why `prediction` and not `other`: `bias` + sum of contributions == `difference` of their logits."""
+    """Contrast of `prediction` with `other`: `bias` + sum of contributions == `difference` of their logits."""
 
     prediction: Any
     other: Any
@@ -249,6 +251,14 @@ def shown(text: object) -> str:
     return escape(visible(str(text)))
 
 
+def jpeg_address(image: Any, size: int, *, quality: int = 80) -> str:
+    """An image of Pillow as a data: address of a JPEG that is at most `size` pixels wide and high."""
+    small, stream = image.convert("RGB"), io.BytesIO()
+    small.thumbnail((size, size))
+    small.save(stream, "JPEG", quality=quality)
+    return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
+
+
 def _bars(bias: float, contributions: Sequence[Contribution], top: int, informed: bool | None) -> str:
     """Signed bars on one scale, from a line for zero that is as far right as the longest bar to its left needs."""
     rows = sum_rows(bias, contributions, top, informed=informed)
@@ -264,10 +274,10 @@ def _bar(row: SumRow, zero: float, wide: float) -> str:
     left, colour = (zero, FOR) if row.value >= 0 else (zero - width, AGAINST)
     line = f"background:linear-gradient({NEUTRAL},{NEUTRAL}) {zero:.1f}% 0/1px 100% no-repeat"
     bar = f"position:absolute;top:0;height:100%;left:{left:.1f}%;width:{width:.1f}%;background:{colour}"
-    said = escape(f"{visible(row.name)}: {row_hint(row)}")
+    hint = escape(f"{visible(row.name)}: {row_hint(row)}")
     mark = "" if row.claim is None else f' <span style="color:{_CLAIMS[row.claim]}">{MARKS[row.claim]}</span>'
     return (
-        f'<span style="{_NAME}" title="{said}">{shown(row.name)}{mark}</span>'
-        f'<span style="position:relative;height:.9em;{line}" title="{said}"><span style="{bar}"></span></span>'
+        f'<span style="{_NAME}" title="{hint}">{shown(row.name)}{mark}</span>'
+        f'<span style="position:relative;height:.9em;{line}" title="{hint}"><span style="{bar}"></span></span>'
         f'<span style="{_SUM}">{row.value:+.2f}</span>'
     )

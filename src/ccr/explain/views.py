@@ -57,7 +57,7 @@ class TopCandidates:
             self._sort_out()
 
     def by_column(self) -> list[tuple[ImageActivation, ...]]:
-        """For each column its images, best first."""
+        """Images of each column, best first."""
         self._sort_out()
         edges = np.searchsorted(self._kept["column"], np.arange(self.n + 1))
         return [
@@ -75,7 +75,7 @@ class TopCandidates:
 def top_images(
     chunks: Iterable[sparse.csr_matrix], *, columns: np.ndarray, top: int = 9, least: bool = False
 ) -> list[tuple[ImageActivation, ...]]:
-    """For each of these columns, the images with its `top` largest, or `least`, positive codes, out of one pass."""
+    """Images with the `top` largest, or `least`, positive codes of each of these columns, out of one pass."""
     if top < 0:
         raise CCRError(f"top is how many images to give, 0 or more, got {top}")
     best, done = TopCandidates(len(columns), top, least=least), 0
@@ -301,7 +301,7 @@ class ModelView:
         return self._confusion(position(self.classes, first), position(self.classes, second), concepts)
 
     def use(self) -> tuple[ConceptUse, ...]:
-        """How much every concept is used, most used first."""
+        """Use of every concept, most used first."""
         counts, sums = self.active.sum(axis=0), self.totals.sum(axis=0)
         m, weights = int(self.images.sum()), np.abs(self.head.coef).max(axis=0)
         uses = [
@@ -311,7 +311,7 @@ class ModelView:
         return tuple(sorted(uses, key=lambda use: (-use.images, use.concept)))
 
     def unused(self) -> tuple[str, ...]:
-        """Concepts nobody uses: no image shows them, or their weights are all zero."""
+        """Unused concepts: no image shows them, or their weights are all zero."""
         idle = (self.active.sum(axis=0) == 0) | ~np.any(self.head.coef, axis=0)
         return tuple(name for name, unused in zip(self.concepts, idle, strict=True) if unused)
 
@@ -330,8 +330,8 @@ class ModelView:
         items = []
         for column in np.flatnonzero((counts > 0) & (counts >= min_share * images)):
             weight, code = float(self.head.coef[row, column]), float(self.totals[row, column] / counts[column])
-            share, own = float(counts[column]) / images, self.concepts[column]
-            items.append(CarryingConcept(own, weight, code, share, weight * code, share * weight * code))
+            share, name = float(counts[column]) / images, self.concepts[column]
+            items.append(CarryingConcept(name, weight, code, share, weight * code, share * weight * code))
         return sorted(items, key=lambda item: (-item.contribution, item.concept))
 
     def _confusion(self, first: int, second: int, concepts: int) -> Confusion:

@@ -1,4 +1,4 @@
-"""Where: which parts of the picture an explanation's terms come from.
+"""Localisation: maps of an explanation's terms over the parts of the picture.
 
 The code of a concept is a linear function of the encoder's embedding once the norms of this image are fixed
 (`Readouts`, docs/where.md), and the embedding is a sum over patches and a rest (`PatchTerms`). So every code, every
@@ -80,8 +80,8 @@ def _bell(size: int, width: float) -> np.ndarray:
     """Shares (size, size) that each of some places in a row gives to all of them; its rows add up to 1."""
     if not width > 1e-3:  # nothing reaches the neighbours, and the quotient could overflow
         return np.eye(size)
-    apart = np.arange(size)[:, None] - np.arange(size)
-    shares = np.exp(-0.5 * (apart / width) ** 2)
+    distance = np.arange(size)[:, None] - np.arange(size)
+    shares = np.exp(-0.5 * (distance / width) ** 2)
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
@@ -128,7 +128,7 @@ class RegionConcept:
 
 @dataclass(frozen=True, eq=False)
 class Where:
-    """For each active concept of an explanation, its code as a map over patches (rows, columns) and a rest.
+    """Maps of an explanation: the code of each active concept over patches (rows, columns), and a rest.
 
     Parameters
     ----------
@@ -157,13 +157,13 @@ class Where:
         return int(self.maps.shape[1]), int(self.maps.shape[2])
 
     def code_map(self, concept: str) -> PatchMap:
-        """Where an active concept's code comes from."""
+        """Map of an active concept's code."""
         row = self._row(concept)
         rest = {name: float(values[row]) for name, values in self.rest.items()}
         return PatchMap(concept, self.maps[row], rest, float(self.codes[row]))
 
     def contribution_map(self, concept: str, *, of: Any = None) -> PatchMap:
-        """Where an active concept's contribution to the class `of` (None: the prediction) comes from."""
+        """Map of an active concept's contribution to the class `of` (None: the prediction)."""
         weights, row = np.zeros(len(self.concepts)), self._row(concept)
         weights[row] = self.head.coef[self._class(of), row]
         return self._weighted(concept, weights)
@@ -177,12 +177,13 @@ class Where:
         return tuple(self.contribution_map(self.concepts[row], of=of) for row in order)
 
     def class_map(self, of: Any = None) -> PatchMap:
-        """Where a class's logit comes from: the sum of its contributions' maps; the bias is part of the rest."""
+        """Map of a class's logit: the sum of its contributions' maps; the bias is part of the rest."""
         number = self._class(of)
         return self._weighted(str(self.classes[number]), self.head.coef[number], self.head.intercept[number])
 
     def contrast_map(self, other: Any, *, of: Any = None) -> PatchMap:
-        """Why the class `of` (None: the prediction) rather than `other`, where: the difference of their class maps."""
+        """Map of the contrast of the class `of` (None: the prediction) with `other`: the difference of their class
+        maps."""
         mine, theirs = self._class(of), position(self.classes, other)
         name = f"{self.classes[mine]} rather than {self.classes[theirs]}"
         bias = self.head.intercept[mine] - self.head.intercept[theirs]
@@ -207,15 +208,15 @@ class Where:
         """The active concepts whose code comes from a box (left, top, right, bottom; fractions of the picture), most of
         it first; those to which the box adds nothing, or less, are left out."""
         cover, weights = self.cover(box), self.head.coef[self._class(of)]
-        found = []
+        shares = []
         for row, concept in enumerate(self.concepts):
             sign, code = float(np.sign(self.codes[row])), float(self.codes[row])
             upward = self.maps[row] * sign
             inside, positive = float((upward * cover).sum()), np.maximum(upward, 0.0)
             if inside > 0.0:
                 share, signed = float((positive * cover).sum() / positive.sum()), inside * sign
-                found.append(RegionConcept(concept, signed, code, share, signed * float(weights[row]) + 0.0))
-        return tuple(sorted(found, key=lambda item: (-abs(item.inside), item.concept))[:top])
+                shares.append(RegionConcept(concept, signed, code, share, signed * float(weights[row]) + 0.0))
+        return tuple(sorted(shares, key=lambda item: (-abs(item.inside), item.concept))[:top])
 
     def to_dict(self, *, top: int | None = None) -> dict[str, Any]:
         """Plain types only, ready for JSON: the maps of the `top` largest contributions, and of the class."""

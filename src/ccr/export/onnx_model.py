@@ -73,7 +73,7 @@ def outputs_of(model: Any) -> tuple[str, ...]:
 
 
 def add_model(parts: GraphParts, model: Any, embeddings: str) -> None:
-    """Everything from embeddings (b, d) to `outputs_of` the model."""
+    """Nodes from embeddings (b, d) to `outputs_of` the model."""
     rule = exportable_rule(model.rule, "ONNX")
     parts.constant("one", np.float64(1.0))
     parts.constant("columns", np.array([1]))
@@ -100,10 +100,10 @@ def _shown(parts: GraphParts, kept: str, shown: Shown) -> None:
         )
     scaled = parts.add("Mul", kept, slope, name="shown_scaled")
     logits = parts.add("Add", scaled, intercept, name="shown_logits")
-    found = parts.add("Sigmoid", logits, name="shown_all")
+    probabilities = parts.add("Sigmoid", logits, name="shown_all")
     zero = parts.constant("shown_zero", np.float64(0.0))
     active = parts.add("Greater", kept, zero, name="shown_active")
-    masked = parts.add("Where", active, found, zero, name="shown_wide")
+    masked = parts.add("Where", active, probabilities, zero, name="shown_wide")
     parts.add("Cast", masked, name="shown", to=parts.onnx.TensorProto.FLOAT)
 
 
@@ -187,8 +187,8 @@ def _label(parts: GraphParts, classes: np.ndarray, winner: str, logits: str) -> 
     if none is not None:
         first = parts.add("Gather", logits, parts.constant("first_class", np.array(0)), name="first_logit", axis=1)
         damaged = parts.add("IsNaN", first, name="damaged")  # then all logits are NaN
-        nobody = parts.constant("nobody", np.array(len(classes)))
-        winner = parts.add("Where", damaged, nobody, winner, name="winner_or_nobody")
+        no_class = parts.constant("no_class", np.array(len(classes)))
+        winner = parts.add("Where", damaged, no_class, winner, name="winner_or_none")
         classes = np.append(classes, np.array([none], classes.dtype))
     parts.add("Gather", parts.constant("classes", classes), winner, name="label", axis=0)
 
@@ -262,7 +262,7 @@ def _outputs(model: Any, batch: int | str) -> list[Any]:
 def _metadata(model: Any, with_encoder: bool) -> dict[str, str]:
     """Texts by name; what is not a text is JSON."""
     origin = model.provenance
-    found: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "format": "ccr-onnx",
         "format_version": 1,
         "library_version": ccr.__version__,
@@ -275,14 +275,14 @@ def _metadata(model: Any, with_encoder: bool) -> dict[str, str]:
         "add up to its logit",
     }
     if origin.knowledge is not None:
-        found["knowledge"] = origin.knowledge.digest
-        found["claims"] = [
+        metadata["knowledge"] = origin.knowledge.digest
+        metadata["claims"] = [
             {"class": plain(claim.label), "concept": claim.concept, "weight": claim.weight, "status": claim.status}
             for claim in model.claims()
         ]
     if with_encoder:
-        found["pixels"] = "one photo, decoded and turned upright: (height, width, 3), RGB, 0 to 255"
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
+        metadata["pixels"] = "one photo, decoded and turned upright: (height, width, 3), RGB, 0 to 255"
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in metadata.items()}
 
 
 def _check(built: Any) -> None:
@@ -406,8 +406,8 @@ def _bicubic(parts: GraphParts, side: str, position: str) -> str:
     """((a + 2) x - (a + 3)) x x + 1 up to 1, (((x - 5) x + 8) x - 4) a up to 2, with a = -0.5."""
 
     def step(operator: str, value: str, other: float | str, name: str) -> str:
-        given = other if isinstance(other, str) else parts.constant(f"{side}_{name}_by", np.float64(other))
-        return parts.add(operator, value, given, name=f"{side}_{name}")
+        operand = other if isinstance(other, str) else parts.constant(f"{side}_{name}_by", np.float64(other))
+        return parts.add(operator, value, operand, name=f"{side}_{name}")
 
     x = parts.add("Abs", position, name=f"{side}_x")
     near = step("Sub", step("Mul", x, 1.5, "near_1"), 2.5, "near_2")
@@ -451,10 +451,10 @@ def check_bundled(model: Any) -> None:
 
 
 def add_tower(parts: GraphParts, *, log: Log | None = None) -> str:
-    """Everything from one photo's PIXELS (height, width, 3) to its embedding (1, 512); the embedding's name."""
+    """Nodes from one photo's PIXELS (height, width, 3) to its embedding (1, 512); the embedding's name."""
     tower = _tower(str(fetch(CLIP_IMAGE_TOWER, log=log)))
-    seen = _preprocessed(parts, ClipPreprocess())
-    renamed = {"pixel_values": seen}
+    pixels = _preprocessed(parts, ClipPreprocess())
+    renamed = {"pixel_values": pixels}
     for node in tower.graph.node:
         copy = parts.onnx.NodeProto()
         copy.CopyFrom(node)

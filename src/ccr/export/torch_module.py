@@ -16,7 +16,7 @@ SMALL, LARGE = 1e-15, 1e15
 
 
 class ConceptModule(nn.Module):
-    """From embeddings (b, d) of the model's encoder, of any norm, to logits (b, classes) and codes (b, n).
+    """Torch module from embeddings (b, d) of the model's encoder, of any norm, to logits (b, classes) and codes (b, n).
 
     `weight` (classes, n) and `bias` (classes,) are parameters to be trained. `concepts` (n, d) is one that is frozen:
     `requires_grad_()` lets the concepts move, and then nothing holds them to their texts. Codes have the gradient of

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Atomic writes of files and folders: written under another name, synced to the disk, renamed into place.
 ASIDE = ".ccr-aside-"  # begins the names of files and folders being written, or left by a process that was killed
 OLD = ".ccr-old-"  # begins the names of folders that are being replaced in two steps
-_ABANDONED = 3600.0  # seconds after which nobody is writing a file or folder aside any more
+_ABANDONED = 3600.0  # seconds after which a file or folder aside is abandoned
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
@@ -171,7 +171,7 @@ def lock(handle: int, busy: str | None = None) -> None:
 def locked(folder: str | os.PathLike[str], busy: str) -> Iterator[None]:
     """One process at a time in `folder`; another one gets an error that says `busy`. The lock goes with the process,
     however it ends."""
-    # Neither emptied nor followed: whoever made the folder may have made it a link to something of worth.
+    # Neither emptied nor followed: the maker of the folder may have made it a link to something of worth.
     handle = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         lock(handle, busy)
@@ -306,7 +306,7 @@ _KINDS = {
 
 
 @contextmanager
-def understood(path: str | os.PathLike[str] | AnyPath, must: str, remedy: str) -> Iterator[None]:
+def format_errors(path: str | os.PathLike[str] | AnyPath, must: str, remedy: str) -> Iterator[None]:
     """Around the parsing of a file: whatever it raises becomes `path` must ..., the reason, the remedy.
 
     A parser that is fed damaged or hostile bytes may raise anything. Errors in words stay.
@@ -326,7 +326,7 @@ def open_regular(path: Path, most: int | None = None) -> IO[bytes]:
     A folder from elsewhere may have a pipe, on which a reader waits for ever, or a link to a device without an end.
     """
     check_regular(os.stat(path), most, path)  # opening a device may do something already
-    # Not waiting for somebody to open the other end of a pipe; means nothing for regular files.
+    # Not waiting for another process to open the other end of a pipe; means nothing for regular files.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         check_regular(os.fstat(handle), most, path)
@@ -336,13 +336,13 @@ def open_regular(path: Path, most: int | None = None) -> IO[bytes]:
         raise
 
 
-def check_regular(found: os.stat_result, most: int | None, path: str | os.PathLike[str]) -> None:
+def check_regular(status: os.stat_result, most: int | None, path: str | os.PathLike[str]) -> None:
     """An OSError for anything but a regular file, and for one of more than `most` bytes."""
-    if not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
-    if most is not None and found.st_size > most:
-        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, more than the limit of {most:,}", str(path))
+    if most is not None and status.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than the limit of {most:,}", str(path))
 
 
 def read_regular(path: AnyPath, most: int = MOST_BYTES) -> bytes:
@@ -364,7 +364,7 @@ def check_rows(rows: int, size: int) -> None:
 
 def read_object(path: AnyPath, must: str, remedy: str) -> dict[str, Any]:
     """The JSON object in a file."""
-    with understood(path, must, remedy):
+    with format_errors(path, must, remedy):
         content = json.loads(read_regular(path), parse_constant=_refuse_constant)
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}, not an object")
@@ -375,7 +375,7 @@ def map_array(path: Path, must: str, remedy: str) -> np.ndarray:
     """The array of a `.npy` file, memory-mapped."""
     import numpy as np
 
-    with understood(path, must, remedy):
+    with format_errors(path, must, remedy):
         check_regular(os.stat(path), None, path)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.ndarray):

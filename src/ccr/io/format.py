@@ -27,11 +27,11 @@ from ccr.heads import LinearHead
 from ccr.io.files import (
     MOST_TENSOR_BYTES,
     check_writable,
+    format_errors,
     read_object,
     read_regular,
     recover_folder,
     replace_folder,
-    understood,
     write_bytes,
     write_text,
 )
@@ -94,21 +94,33 @@ def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
     """Read a folder written by `save_folder`; damaged, foreign or newer ones are refused with the reason."""
     folder = as_place(path)
     recover_folder(folder)
-    config = _read_config(folder)
     for _ in range(REPLACED):
+        before = _state(folder)
         try:
+            config = _read_config(folder)
             blob = _read_tensors(folder, config)
             break
         except FormatError:
             # Another process may have replaced the folder between the two files: then both are read again.
-            before, config = config, _read_config(folder)
-            if config == before:
+            if _state(folder) == before:
                 raise
     else:
         raise FormatError(f"{folder} is replaced over and over while it is read: wait until that ends")
-    with understood(folder / TENSORS, "be safetensors", "copy or save it again"):
+    with format_errors(folder / TENSORS, "be safetensors", "copy or save it again"):
         tensors = load_tensors(blob)
     return ModelFolder(config, tensors)
+
+
+def _state(folder: AnyPath) -> Any:
+    """What changes whenever a model is replaced: the folder's identity, or in an object store its configuration. (The
+    configuration alone would not do on a disk: two models may take turns, and be replaced twice between two reads.)"""
+    try:
+        if isinstance(folder, Place):
+            return (folder / CONFIG).read_bytes()
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _read_tensors(folder: AnyPath, config: Mapping[str, Any]) -> bytes:
@@ -130,7 +142,7 @@ def read_folder(path: str | os.PathLike[str], reader: Callable[[ModelFolder], An
     """Read a model's folder by `reader`; an error, with the path, when its parts do not fit together."""
     folder = load_folder(path)
     try:
-        with understood(path, "be a model whose config.json and tensors fit together", "copy or save it again"):
+        with format_errors(path, "be a model whose config.json and tensors fit together", "copy or save it again"):
             return reader(folder)
     except CCRError as error:
         raise FormatError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
@@ -189,12 +201,12 @@ def tensor(
     """The tensor of this name and shape, float32 if `narrow`, with infinity only if `infinite` and NaN if `unknown`."""
     if name not in tensors:
         raise FormatError(f"the model has no tensor {name!r}: save it again")
-    found, wanted = tensors[name], "float32" if narrow else "float32 or float64"
-    fits = found.shape == shape and found.dtype in _WIDTHS[: 1 if narrow else 2]
-    require(fits, f"{name!r} must be {wanted} {shape}, got {found.dtype} {found.shape}", "save it again")
-    known = (infinite or not np.isinf(found).any()) and (unknown or not np.isnan(found).any())
+    array, kinds = tensors[name], "float32" if narrow else "float32 or float64"
+    fits = array.shape == shape and array.dtype in _WIDTHS[: 1 if narrow else 2]
+    require(fits, f"{name!r} must be {kinds} {shape}, got {array.dtype} {array.shape}", "save it again")
+    known = (infinite or not np.isinf(array).any()) and (unknown or not np.isnan(array).any())
     require(known, f"{name!r} holds NaN or infinity", "save it again")
-    return found
+    return array
 
 
 def optional(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], **options: Any) -> np.ndarray | None:
@@ -464,8 +476,8 @@ def unpack_space(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], d
 
 def _pack_choice(value: Any) -> Any:
     if type(value).__name__ in CHOICES:
-        given = value.get_params(deep=False)
-        return {"type": type(value).__name__, **{name: _pack_choice(item) for name, item in given.items()}}
+        parameters = value.get_params(deep=False)
+        return {"type": type(value).__name__, **{name: _pack_choice(item) for name, item in parameters.items()}}
     if isinstance(value, Mapping):  # class weights; JSON keys are texts, labels may be numbers
         return {"type": "mapping", "items": [[_plain(key), _plain(item)] for key, item in value.items()]}
     if isinstance(value, np.random.RandomState):
@@ -478,9 +490,9 @@ def _unpack_choice(value: Any) -> Any:
         return tuple(value)
     if not isinstance(value, dict):
         return value
-    given = dict(value)
-    kind = given.pop("type")
-    return dict(given["items"]) if kind == "mapping" else CHOICES[kind](**given)
+    parameters = dict(value)
+    kind = parameters.pop("type")
+    return dict(parameters["items"]) if kind == "mapping" else CHOICES[kind](**parameters)
 
 
 def _plain(value: Any) -> Any:
@@ -512,10 +524,10 @@ def _pack_known(origin: Provenance, config: dict[str, Any], tensors: dict[str, n
         tensors["class_means"] = origin.groups.means.astype(np.float32)
         tensors["class_counts"] = origin.groups.counts.astype(np.int64)
     if origin.seen is not None:
-        seen = origin.seen
-        tensors["claims"] = seen.claim.astype(np.int64)
-        tensors["claim_facts"] = np.column_stack([seen.shown, seen.anywhere, seen.gained]).astype(np.float64)
-        config["claim_images"] = {"classes": seen.images.tolist(), "right": seen.right}
+        proof = origin.seen
+        tensors["claims"] = proof.claim.astype(np.int64)
+        tensors["claim_facts"] = np.column_stack([proof.shown, proof.anywhere, proof.gained]).astype(np.float64)
+        config["claim_images"] = {"classes": proof.images.tolist(), "right": proof.right}
 
 
 def _unpack_known(
@@ -559,12 +571,12 @@ def _unpack_seen(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], c
 
 def _unpack_calibration(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], n: int) -> Calibration | None:
     """The calibration; None for models without one, such as those of older versions."""
-    found = config.get("calibration")
-    if found is None:
+    stored = config.get("calibration")
+    if stored is None:
         return None
-    warmth, images = found["temperature"], found["images"]
+    warmth, images = stored["temperature"], stored["images"]
     require(isinstance(warmth, float) and 0 < warmth < 1e6, f"temperature must be a number above 0, got {warmth!r}")
     fits = isinstance(images, int) and not isinstance(images, bool) and images >= 1
     require(fits, f"calibration must be on at least one image, got {images!r}")
     typical = tensor(tensors, "typical", (n,), narrow=False)
-    return Calibration(warmth, _share(found, "coverage"), _share(found, "least_probability"), images, typical)
+    return Calibration(warmth, _share(stored, "coverage"), _share(stored, "least_probability"), images, typical)

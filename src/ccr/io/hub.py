@@ -22,7 +22,7 @@ from ccr.errors import CCRError, MissingExtraError
 from ccr.explain.drift import GROUNDED
 from ccr.io.files import MOST_BYTES, MOST_TENSOR_BYTES, write_bytes, write_text
 from ccr.io.format import CONFIG, TENSORS
-from ccr.io.provenance import signature_in_words
+from ccr.io.provenance import signature_sentence
 from ccr.metrics import Fidelity, weights_per_class
 from ccr.utils.texts import visible
 
@@ -46,7 +46,7 @@ def model_card(model: Any, *, name: str, license: str | None = None, pictures: M
 def inert(text: object) -> str:
     """A name from outside as one line of Markdown that shows it and does nothing else."""
     escaped = html.escape(visible(str(text)), quote=False)
-    return re.sub(r"([\\`*_\[\]()|~#!])", lambda found: f"&#{ord(found[0])};", escaped)
+    return re.sub(r"([\\`*_\[\]()|~#!])", lambda sign: f"&#{ord(sign[0])};", escaped)
 
 
 def _metadata(model: Any, name: str, license: str | None) -> str:
@@ -59,11 +59,11 @@ def _metadata(model: Any, name: str, license: str | None) -> str:
             dataset_name="the images that the model was made for",
             dataset_split=split,
             metric_type=kind,
-            metric_value=float(found[field]),
+            metric_value=float(measured[field]),
         )
-        for split, found in _evaluations(model)
+        for split, measured in _evaluations(model)
         for kind, field in (("accuracy", "accuracy"), ("f1", "macro_f1"))
-        if _noted(found, field) is not None
+        if _noted(measured, field) is not None
     ]
     data = hub.ModelCardData(
         library_name="ccr",
@@ -99,24 +99,24 @@ def _loading(given: str) -> str:
 
 
 def _evaluations(model: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for split, found in model.provenance.metrics.items():
-        if _noted(found, "accuracy") is not None:
-            yield str(split), found
+    for split, measured in model.provenance.metrics.items():
+        if _noted(measured, "accuracy") is not None:
+            yield str(split), measured
 
 
 def _measured(model: Any) -> str:
     table = "Nothing was measured on labelled images when the model was made: `ccr evaluate` does."
     rows = []
-    for split, found in _evaluations(model):
-        ends = (_noted(found, "interval", end, times=100) for end in (0, 1))
+    for split, values in _evaluations(model):
+        ends = (_noted(values, "interval", end, times=100) for end in (0, 1))
         cells = [
             inert(split),
-            _say("{:.0f}", _noted(found, "n")),
-            _say("{:.1f} %", _noted(found, "accuracy", times=100)),
+            _say("{:.0f}", _noted(values, "n")),
+            _say("{:.1f} %", _noted(values, "accuracy", times=100)),
             _say("{:.1f} to {:.1f} %", *ends),
-            _say("{:.1f}", _noted(found, "in_play")),
-            *(_say("{:.2f}", _noted(found, "fidelity", part)) for part in ("mean", "min")),
-            _say("{:.1f} %", _noted(found, "calibration_error", times=100)),
+            _say("{:.1f}", _noted(values, "in_play")),
+            *(_say("{:.2f}", _noted(values, "fidelity", part)) for part in ("mean", "min")),
+            _say("{:.1f} %", _noted(values, "calibration_error", times=100)),
         ]
         rows.append(f"| {' | '.join(cells)} |")
     if rows:
@@ -134,8 +134,8 @@ def _measured(model: Any) -> str:
 
 def _controls(model: Any) -> str:
     """Accuracy of random concepts beside the model's own: the gap is what the meaning of the words brings."""
-    found = model.provenance.metrics.get("controls")
-    known = {} if not isinstance(found, Mapping) else {name: _control(value) for name, value in found.items()}
+    controls = model.provenance.metrics.get("controls")
+    known = {} if not isinstance(controls, Mapping) else {name: _control(value) for name, value in controls.items()}
     rows = [f"| {inert(name)} | {row} |" for name, row in known.items() if row]
     if not rows:
         return (
@@ -149,12 +149,12 @@ def _controls(model: Any) -> str:
     return "\n".join([head, *rows])
 
 
-def _control(found: Any) -> str:
+def _control(control: Any) -> str:
     """The cells of one control: an accuracy noted by hand, or what `ccr.controls` measured; else nothing."""
-    if isinstance(found, float):
-        return f"{_say('{:.1f} %', _noted(found, times=100))} | not known | not known"
-    accuracy, gap = (_noted(found, name, times=100) for name in ("accuracy", "gap"))
-    ends = (_noted(found, "interval", end, times=100) for end in (0, 1))
+    if isinstance(control, float):
+        return f"{_say('{:.1f} %', _noted(control, times=100))} | not known | not known"
+    accuracy, gap = (_noted(control, name, times=100) for name in ("accuracy", "gap"))
+    ends = (_noted(control, "interval", end, times=100) for end in (0, 1))
     return (
         f"{accuracy:.1f} % | {_say('{:+.1f}', gap)} | {_say('{:+.1f} to {:+.1f}', *ends)}"
         if accuracy is not None
@@ -163,20 +163,21 @@ def _control(found: Any) -> str:
 
 
 def _certainty(model: Any) -> str:
-    found = model.calibration
-    if found is None:
+    calibration = model.calibration
+    if calibration is None:
         return ""
     return (
-        f"## When it does not answer\n\nProbabilities are at temperature {found.temperature:.2f}. Prediction sets hold "
-        f"the true class of {100 * found.coverage:g} % of images like the {found.images} that they were calibrated on; "
-        f"a class is in a set if its probability is at least {found.least_probability:.3f}, and the model abstains "
-        "where that is not exactly one."
+        "## When it does not answer\n\n"
+        f"Probabilities are at temperature {calibration.temperature:.2f}. Prediction sets hold the true class of "
+        f"{100 * calibration.coverage:g} % of images like the {calibration.images} that they were calibrated on; a "
+        f"class is in a set if its probability is at least {calibration.least_probability:.3f}, and the "
+        "model abstains where that is not exactly one."
     )
 
 
 def _claims(model: Any) -> str:
     """The card's section on claims: signature, how many are confirmed, and the sources of answers."""
-    known, signed = model.provenance.knowledge, signature_in_words(model)
+    known, signed = model.provenance.knowledge, signature_sentence(model)
     signed = "" if signed is None else f"\n\n**{inert(signed)}**"
     if known is None:
         return f"## Claims{signed}" if signed else ""
@@ -249,16 +250,16 @@ LIMITS = """## Limits
 - Photos that differ from those it was fitted on, in camera, place or time, are answered worse than measured here."""
 
 
-def _noted(found: Any, *path: str | int, times: int = 1) -> float | None:
+def _noted(value: Any, *path: str | int, times: int = 1) -> float | None:
     """The number at this path of what was noted with the model, `times` as large, if a card can show it: finite, and of
     so many digits that it is one of a measurement."""
     for part in path:
         if isinstance(part, str):
-            found = found.get(part) if isinstance(found, Mapping) else None
+            value = value.get(part) if isinstance(value, Mapping) else None
         else:
-            found = found[part] if isinstance(found, (list, tuple)) and len(found) == 2 else None
-    known = isinstance(found, (int, float)) and not isinstance(found, bool) and abs(found) <= _MOST
-    return times * found if known else None
+            value = value[part] if isinstance(value, (list, tuple)) and len(value) == 2 else None
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
+    return times * value if known else None
 
 
 def _say(form: str, *values: float | None) -> str:
@@ -332,18 +333,18 @@ class OnHub:
         `options` are those of `save_pretrained`.
         """
         hub = _library()
-        with TemporaryDirectory() as scratch, in_words(repo_id):
+        with TemporaryDirectory() as scratch, hub_errors(repo_id):
             folder = self.save_pretrained(Path(scratch) / "model", repo_id=repo_id, **options)
             api = hub.HfApi(endpoint=endpoint(), token=token, library_name="ccr")
-            made = api.create_repo(repo_id, private=private, exist_ok=True)
+            repository = api.create_repo(repo_id, private=private, exist_ok=True)
             api.upload_folder(
-                repo_id=made.repo_id,
+                repo_id=repository.repo_id,
                 folder_path=folder,
                 commit_message=commit_message,
                 revision=revision,
                 create_pr=create_pr or None,
             )
-            return str(made)
+            return str(repository)
 
     @classmethod
     def from_pretrained(cls: type[Kind], name_or_path: str | os.PathLike[str], **options: Any) -> Kind:
@@ -357,12 +358,12 @@ class OnHub:
 def fetch(repo_id: str, **options: Any) -> Path:
     """The folder, in the hub's cache, of the model in a repository: its two files and nothing else."""
     hub = _library()
-    with in_words(repo_id, cached=bool(options.get("local_files_only"))), _cache_kept(hub):
-        found = [
+    with hub_errors(repo_id, cached=bool(options.get("local_files_only"))), _cache_kept(hub):
+        files = [
             hub.hf_hub_download(repo_id, name, endpoint=endpoint(), tqdm_class=_limited(name, most), **options)
             for name, most in FILES.items()
         ]
-    return Path(found[0]).parent
+    return Path(files[0]).parent
 
 
 @contextmanager
@@ -414,7 +415,7 @@ def check_repository(repo_id: str) -> None:
     _library()
     from huggingface_hub.utils import validate_repo_id  # by name: the library loads its parts late
 
-    with in_words(repo_id):
+    with hub_errors(repo_id):
         validate_repo_id(repo_id)
 
 
@@ -424,7 +425,7 @@ def endpoint() -> str | None:
 
 
 @contextmanager
-def in_words(repo_id: str, *, cached: bool = False) -> Iterator[None]:
+def hub_errors(repo_id: str, *, cached: bool = False) -> Iterator[None]:
     """Around what talks to a hub, or with `cached` takes what was fetched before: whatever goes wrong is said in one
     sentence, with what to do."""
     try:
@@ -438,7 +439,7 @@ def in_words(repo_id: str, *, cached: bool = False) -> Iterator[None]:
 def _reason(repo_id: str, error: Exception, *, cached: bool) -> str:
     kinds = {kind.__name__ for kind in type(error).__mro__}  # the library loads its parts late, its errors too
     named, where = visible(repo_id), endpoint() or "the hub"
-    said = visible(" ".join(str(error).split())[:300])
+    text = visible(" ".join(str(error).split())[:300])
     if "LocalEntryNotFoundError" in kinds and cached:
         return (
             f"{named} was not fetched to this machine before, or not in this revision: leave --cached "
@@ -450,13 +451,13 @@ def _reason(repo_id: str, error: Exception, *, cached: bool) -> str:
         "login`",
         "RepositoryNotFoundError": f"{where} has no model {named}, or shows it to its owners alone: check the name, or "
         "log in",
-        "RevisionNotFoundError": f"{named} has no such revision: leave --revision out for the newest ({said})",
+        "RevisionNotFoundError": f"{named} has no such revision: leave --revision out for the newest ({text})",
         "EntryNotFoundError": f"{named} is not a ccr model: it has no {' and '.join(FILES)}",
-        "HFValidationError": f"a model on a hub is called OWNER/NAME, got {named!r}: {said}",
-        "HfHubHTTPError": f"{where} refused ({said}): log in with `hf auth login`, or give --token; check the name",
+        "HFValidationError": f"a model on a hub is called OWNER/NAME, got {named!r}: {text}",
+        "HfHubHTTPError": f"{where} refused ({text}): log in with `hf auth login`, or give --token; check the name",
     }
     return next((reasons[kind] for kind in reasons if kind in kinds), "") or (
-        f"{where} cannot be reached for {named} ({type(error).__name__}: {said}): check the network and HF_ENDPOINT; a "
+        f"{where} cannot be reached for {named} ({type(error).__name__}: {text}): check the network and HF_ENDPOINT; a "
         "folder on this machine needs neither, and what was fetched before is found with --cached (local_files_only)"
     )
 

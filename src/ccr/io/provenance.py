@@ -94,7 +94,7 @@ def training_facts(result: Refinement, initial: Concepts, *, fidelity: np.ndarra
             f"threshold {result.rule.threshold:g} leaves every code empty, so that all predictions come from the bias: "
             "lower it, or ask for a length, such as HardThreshold(length=12)",
             CCRWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     kept |= {"retention": retention(result.dictionary, initial), "fidelity": Fidelity.of(fidelity).mean}
     return {
@@ -139,7 +139,7 @@ class Signature:
     policy : how many reviewers had to agree on a claim.
     may : what the model may say: every claim that it makes, all confirmed.
     never : what it may never say: what was rejected.
-    against : (class, concept) of its negative weights, which say what speaks against a class; nobody was asked.
+    against : (class, concept) of its negative weights, which say what speaks against a class; no reviewer was asked.
     without : the class that it predicts for an image that shows no concept.
     digest : of the model and of all of the above; it does not fit a model that was changed since.
     """
@@ -167,7 +167,7 @@ class Signature:
         try:
             by, at, policy, without, digest = (_text(fields[name]) for name in _TEXTS)
             may, never = (
-                tuple(Statement(*(_text(one[part]) for part in _PARTS)) for one in fields[name])
+                tuple(Statement(*(_text(entry[part]) for part in _PARTS)) for entry in fields[name])
                 for name in ("may", "never")
             )
             against = tuple((_text(label), _text(concept)) for label, concept in fields["against"])
@@ -177,8 +177,8 @@ class Signature:
 
     def fitting(self, model: Any) -> str:
         """The digest that this signature has if it is of this model."""
-        told = {name: value for name, value in self.to_dict().items() if name != "digest"}
-        return _hash([model.digest.encode(), json.dumps(told, sort_keys=True).encode()])
+        fields = {name: value for name, value in self.to_dict().items() if name != "digest"}
+        return _hash([model.digest.encode(), json.dumps(fields, sort_keys=True).encode()])
 
     def fits(self, model: Any) -> bool:
         """Whether the model is the one that was signed."""
@@ -210,7 +210,7 @@ def model_digest(model: Any) -> str:
     return _hash(parts)
 
 
-def signature_in_words(model: Any) -> str | None:
+def signature_sentence(model: Any) -> str | None:
     """Sentence on a model's signature: who signed it, and whether it is still valid; None for an unsigned model."""
     signed: Signature | None = model.signature
     if signed is None:

@@ -251,10 +251,10 @@ class Place:
         """All files below, in order of their names."""
         from pyarrow.fs import FileSelector
 
-        found = self.tried(
+        infos = self.tried(
             lambda: self.filesystem().get_file_info(FileSelector(self.key, allow_not_found=True, recursive=True))
         )
-        files = [Entry(info.path[len(self.key) :].lstrip("/"), int(info.size)) for info in found if info.is_file]
+        files = [Entry(info.path[len(self.key) :].lstrip("/"), int(info.size)) for info in infos if info.is_file]
         return sorted(files)
 
     def iterdir(self) -> Iterator[Place]:
@@ -322,19 +322,19 @@ AnyPath = Path | Place
 
 
 def is_url(text: object) -> bool:
-    """Does it begin with a scheme such as s3://?"""
-    found = _URL.match(str(text))
-    return found is not None and found["scheme"].lower() in SCHEMES
+    """Whether the text begins with a scheme such as s3://."""
+    match = _URL.match(str(text))
+    return match is not None and match["scheme"].lower() in SCHEMES
 
 
 def as_place(text: str | os.PathLike[str] | Place) -> AnyPath:
     """A path of this machine, which file:// also names, or a `Place` for the URL of an object store."""
     if isinstance(text, Place):
         return text
-    found = _URL.match(str(text))
-    if found is None or (found["scheme"].lower() not in SCHEMES and Path(text).exists()):
+    match = _URL.match(str(text))
+    if match is None or (match["scheme"].lower() not in SCHEMES and Path(text).exists()):
         return Path(text)
-    scheme, rest = found["scheme"].lower(), str(text)[found.end() :]
+    scheme, rest = match["scheme"].lower(), str(text)[match.end() :]
     if scheme == "file":
         return Path("/" + unquote(rest))
     if scheme not in SCHEMES:

@@ -28,10 +28,11 @@ from ccr.kernels.plain.arguments import (
 if TYPE_CHECKING:
     from ccr.kernels.plain.pursuit import nonnegative_lasso, pursue, pursue_fast
     from ccr.kernels.plain.rows import NOT_FINITE, prepare_rows
+    from ccr.kernels.plain.select import DictionaryInFloats as PackedConcepts
     from ccr.kernels.plain.select import code_rows
-    from ccr.kernels.plain.tier import PackedConcepts, StepKernels
+    from ccr.kernels.plain.training import PlainSteps as StepKernels
     from ccr.kernels.plain.training import logits
-    from ccr.kernels.warm import warm_up, warm_up_before_timing
+    from ccr.kernels.tiers import warm_up, warm_up_before_timing
 
     TIER: str
     VARIANT: str
@@ -67,30 +68,26 @@ __all__ = [
     "warm_up_before_timing",
 ]
 
-#: Exports of the tier in use: its name, "plain" or "x86", and the instructions it is made of ("plain", "avx2", ...);
-#: whether it can compute scores in bytes first, a dictionary made ready for `code_rows` and for `StepKernels`, and
-#: products of codes with the head.
-_OF_TIER = {"TIER": "NAME", "VARIANT": "VARIANT", "SCREENS": "SCREENS"} | {
-    name: name for name in ("PackedConcepts", "StepKernels", "code_rows", "logits")
-}
+#: Exports of the tier in use (`ccr.kernels.tiers.Tier`), and the homes of the others.
+_OF_TIER = ("TIER", "VARIANT", "SCREENS", "PackedConcepts", "StepKernels", "code_rows", "logits")
 _HOMES = {
     "NOT_FINITE": "plain.rows",
     "nonnegative_lasso": "plain.pursuit",
     "prepare_rows": "plain.rows",
     "pursue": "plain.pursuit",
     "pursue_fast": "plain.pursuit",
-    "warm_up": "warm",
-    "warm_up_before_timing": "warm",
+    "warm_up": "tiers",
+    "warm_up_before_timing": "tiers",
 }
 
 
 def __getattr__(name: str) -> Any:
     # Imported when first used: numba takes a second, and a few rows are coded without it.
     if name in _OF_TIER:
-        found = getattr(import_module("ccr.kernels.choice").tier, _OF_TIER[name])
+        export = getattr(import_module("ccr.kernels.tiers").tier, name)
     elif name in _HOMES:
-        found = getattr(import_module(f"ccr.kernels.{_HOMES[name]}"), name)
+        export = getattr(import_module(f"ccr.kernels.{_HOMES[name]}"), name)
     else:
         raise AttributeError(f"module 'ccr.kernels' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = export
+    return export

@@ -41,7 +41,7 @@ def cache_key(sources: Path = SOURCES) -> str:
 
 
 def cache_folder() -> Path | None:
-    """Where compiled kernels are kept: in NUMBA_CACHE_DIR, beside the sources, or in the user's cache, whichever is the
+    """Folder of compiled kernels: in NUMBA_CACHE_DIR, beside the sources, or in the user's cache, whichever is the
     first that can be written; None: nowhere. Folders of other keys stay, other versions may use them; all of them may
     be deleted at any time."""
     user = AppDirs(appname="ccr", appauthor=False).user_cache_dir
@@ -79,7 +79,7 @@ def decorator(*relaxed: str, inline: str = "never", folder: str = "") -> Callabl
 #: Arithmetic as written. The first call compiles for a second or so, and keeps the result on disk.
 compiled = decorator()
 #: A part of one kernel, written apart: compiled with it, not before.
-part = decorator(inline="always")
+inlined = decorator(inline="always")
 #: Products and sums may fuse, and sums be taken in another, fixed order: what it takes to use vector registers.
 #: NaN and infinity stay what they are, so that a training that diverges is seen.
 fused = decorator("contract")

@@ -97,8 +97,8 @@ def evidence(answers: Any, groups: Groups, *, unknown: float = 0.0) -> Evidence:
     there = groups.counts > 0
     weight = np.where(there, groups.effective, 0.0)
     rows = groups.means * weight[:, None]
-    said = (_part(answers, sign) for sign in (YES, NO))
-    sums = [(part.T @ rows, part.T @ weight, part.T @ there.astype(np.float64)) for part in said]
+    parts = (_part(answers, sign) for sign in (YES, NO))
+    sums = [(part.T @ rows, part.T @ weight, part.T @ there.astype(np.float64)) for part in parts]
     if unknown:
         every = rows.sum(axis=0), weight.sum(), float(there.sum())
         for at, (total, yes, no) in enumerate(zip(every, *sums, strict=True)):
@@ -108,8 +108,8 @@ def evidence(answers: Any, groups: Groups, *, unknown: float = 0.0) -> Evidence:
 
 def _part(answers: Any, value: int) -> Any:
     """Indicator matrix (g, n) of the answers with this value, 1.0 or 0.0; sparse if they are."""
-    found = (answers == value).astype(np.float64)
-    return sparse.csr_matrix(found) if sparse.issparse(answers) else found
+    member = (answers == value).astype(np.float64)
+    return sparse.csr_matrix(member) if sparse.issparse(answers) else member
 
 
 class Contrasts(NamedTuple):
@@ -122,26 +122,26 @@ class Contrasts(NamedTuple):
     known: np.ndarray
 
 
-def contrasts(found: Evidence) -> Contrasts:
+def contrasts(evidence: Evidence) -> Contrasts:
     """The direction in which what shows a concept differs from what lacks it."""
     # By the answers, which are counted exactly: a weight can be above 0 by rounding alone.
-    known = (found.shown_answers > 0) & (found.lacking_answers > 0)
-    shown = found.shown / np.where(known, found.shown_weight, 1.0)[:, None]
-    lacking = found.lacking / np.where(known, found.lacking_weight, 1.0)[:, None]
+    known = (evidence.shown_answers > 0) & (evidence.lacking_answers > 0)
+    shown = evidence.shown / np.where(known, evidence.shown_weight, 1.0)[:, None]
+    lacking = evidence.lacking / np.where(known, evidence.lacking_weight, 1.0)[:, None]
     size = np.linalg.norm(shown - lacking, axis=1)
     known = known & (size > 1e-9)
     return Contrasts(shown, lacking, (shown - lacking) / np.where(known, size, 1.0)[:, None], known)
 
 
-def ground(texts: np.ndarray, found: Evidence) -> np.ndarray:
+def ground(texts: np.ndarray, evidence: Evidence) -> np.ndarray:
     """Grounded concepts for these texts (n, d), unit rows: unit((1 - s) g + s text), where g is the direction of
     `contrasts` and s = T / (T + h) with h the harmonic mean of the numbers of answers of both kinds. Concepts without
     evidence of both kinds keep their text."""
-    rows, seen = np.asarray(texts, np.float64), contrasts(found)
-    yes, no = (np.where(seen.known, count, 1.0) for count in (found.shown_answers, found.lacking_answers))
+    rows, contrast = np.asarray(texts, np.float64), contrasts(evidence)
+    yes, no = (np.where(contrast.known, count, 1.0) for count in (evidence.shown_answers, evidence.lacking_answers))
     share = (TEXT_ANSWERS / (TEXT_ANSWERS + 2.0 / (1.0 / yes + 1.0 / no)))[:, None]
-    mixed = (1.0 - share) * seen.direction + share * rows
-    usable = seen.known & (np.linalg.norm(mixed, axis=1) > 1e-9)  # a text may point exactly the other way
+    mixed = (1.0 - share) * contrast.direction + share * rows
+    usable = contrast.known & (np.linalg.norm(mixed, axis=1) > 1e-9)  # a text may point exactly the other way
     return unit_rows(np.where(usable[:, None], mixed, rows))
 
 
@@ -156,17 +156,17 @@ def transfer(
     right, pairs = np.zeros(len(texts)), np.zeros(len(texts))
     for start in range(0, len(texts), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        own = texts[part]
+        part_texts = texts[part]
         more = None if photos is None else photos.of(part)
         for unseen in left_out:
-            seen, rows = np.setdiff1d(there, unseen), own
+            others, rows = np.setdiff1d(there, unseen), part_texts
             if grounded:
-                known = Groups(groups.means[seen], groups.counts[seen])
-                rows = ground(own, evidence(answers[seen, part], known, unknown=UNKNOWN_SHARE).plus(more))
+                known = Groups(groups.means[others], groups.counts[others])
+                rows = ground(part_texts, evidence(answers[others, part], known, unknown=UNKNOWN_SHARE).plus(more))
             scores = np.asarray(rows, np.float64) @ groups.means[unseen].T
-            for at, (score, said) in enumerate(zip(scores, answers[unseen, part].T, strict=True), start=start):
-                found, possible = _ordered_pairs(score, said)
-                right[at] += found
+            for at, (score, labels) in enumerate(zip(scores, answers[unseen, part].T, strict=True), start=start):
+                ordered, possible = _ordered_pairs(score, labels)
+                right[at] += ordered
                 pairs[at] += possible
     return np.divide(right, pairs, out=np.full(len(texts), np.nan), where=pairs > 0)
 
@@ -178,11 +178,11 @@ def partitions(classes: int) -> list[np.ndarray]:
     return [np.random.default_rng(seed).permutation(first) for seed in range(count)]
 
 
-def _ordered_pairs(score: np.ndarray, said: np.ndarray) -> tuple[float, float]:
+def _ordered_pairs(score: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """The weight of pairs of a class that shows a concept above one that lacks it (ties count half), and of all."""
-    shows = score[said == YES]
-    order = np.argsort(score[said != YES], kind="stable")
-    lacks, weight = score[said != YES][order], np.where(said[said != YES] == UNKNOWN, UNKNOWN_SHARE, 1.0)[order]
+    shows = score[labels == YES]
+    order = np.argsort(score[labels != YES], kind="stable")
+    lacks, weight = score[labels != YES][order], np.where(labels[labels != YES] == UNKNOWN, UNKNOWN_SHARE, 1.0)[order]
     if not len(shows) or not len(lacks):
         return 0.0, 0.0
     below = np.concatenate([[0.0], np.cumsum(weight)])
@@ -230,11 +230,11 @@ def learn_direction(
     origin = np.zeros(d) if mean is None else np.asarray(mean, np.float64)
     rows = rows - origin
     whiten, color = _metric(covariance, d)
-    own = None if text is None else unit_rows((np.asarray(text, np.float64) @ color)[None])[0]
+    text_direction = None if text is None else unit_rows((np.asarray(text, np.float64) @ color)[None])[0]
     rows = rows @ whiten
     kinds = np.arange(len(rows)) < p
-    wrong = np.array([_is_wrong(rows, kinds, own, at) for at in range(len(rows))])
-    direction, threshold = _direction(rows, kinds, own)
+    wrong = np.array([_is_wrong(rows, kinds, text_direction, at) for at in range(len(rows))])
+    direction, threshold = _direction(rows, kinds, text_direction)
     back = direction @ whiten
     size = np.linalg.norm(back)
     unit = back / size
@@ -253,11 +253,11 @@ def _checked(shows: Any, lacks: Any) -> tuple[np.ndarray, int]:
     return unit_rows(np.concatenate(kinds)), len(kinds[0])
 
 
-def _check_shape(name: str, given: np.ndarray | None, shape: tuple[int, ...]) -> None:
+def _check_shape(name: str, array: np.ndarray | None, shape: tuple[int, ...]) -> None:
     """An error where something that goes with photos of d dimensions has others, or is not finite."""
-    if given is None:
+    if array is None:
         return
-    values = np.asarray(given)
+    values = np.asarray(array)
     if values.shape != shape:
         raise CCRError(f"{name} must have the photos' dimensions, shape {shape}, got {values.shape}")
     if not np.isfinite(np.asarray(values, np.float64)).all():
@@ -277,12 +277,12 @@ def _metric(covariance: np.ndarray | None, d: int) -> tuple[np.ndarray, np.ndarr
 def _direction(rows: np.ndarray, kinds: np.ndarray, text: np.ndarray | None) -> tuple[np.ndarray, float]:
     """The unit direction in the metric, and the threshold halfway between the two means on it."""
     answers = np.where(kinds, YES, NO)[:, None]
-    found = evidence(answers, Groups(rows, np.ones(len(rows), np.int64)))
-    seen = contrasts(found)
-    if not seen.known[0]:
+    answered = evidence(answers, Groups(rows, np.ones(len(rows), np.int64)))
+    contrast = contrasts(answered)
+    if not contrast.known[0]:
         raise CCRError("the photos that show it and those that do not have the same mean: give other photos")
-    direction = seen.direction[0] if text is None else ground(text[None], found)[0]
-    return direction, float(direction @ (seen.shown[0] + seen.lacking[0]) / 2.0)
+    direction = contrast.direction[0] if text is None else ground(text[None], answered)[0]
+    return direction, float(direction @ (contrast.shown[0] + contrast.lacking[0]) / 2.0)
 
 
 def _is_wrong(rows: np.ndarray, kinds: np.ndarray, text: np.ndarray | None, left_out: int) -> bool:

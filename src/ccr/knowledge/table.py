@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ccr.errors import CCRError, FormatError
-from ccr.io.files import check_rows, read_regular, understood, write_bytes
+from ccr.io.files import check_rows, format_errors, read_regular, write_bytes
 from ccr.io.remote import as_place
 from ccr.utils.texts import check_name, closest, from_cell, to_cell
 
@@ -42,7 +42,7 @@ class Answer:
     """One answer to "is `concept` true of the class `label`?", or, where `photo` is given, of that photo.
 
     `source` is person, file, llm, wordnet or another name; `by` is who answered, `at` when (ISO 8601); both may be
-    empty. The answer "unknown" means that somebody was asked and could not tell.
+    empty. The answer "unknown" means that a reviewer was asked and could not tell.
     """
 
     label: str
@@ -97,7 +97,8 @@ class _Columns(NamedTuple):
 
 
 class Knowledge:
-    """Which concept is true of which class: yes, no or unknown, each answer with its source, author and time.
+    """A table of which concept is true of which class: yes, no or unknown, each answer with its source, author and
+    time.
 
     Also holds answers about single photos. Frozen; one answer per question. Where several were given, a person's counts
     over a file's, a file's over a language model's, that over WordNet's; among equals the later one (`at`), then the
@@ -193,25 +194,25 @@ class Knowledge:
         concepts: dict[str, int] = {}
         texts = {"": 0}
         subjects, columns = [], []
-        for one in given:
-            if one.answer not in _VALUES:
-                raise CCRError(f"an answer is yes, no or unknown, got {one.answer!r} for {one.concept!r}")
+        for answer in given:
+            if answer.answer not in _VALUES:
+                raise CCRError(f"an answer is yes, no or unknown, got {answer.answer!r} for {answer.concept!r}")
             label, concept, photo, source, by = (
-                str(name).strip() for name in (one.label, one.concept, one.photo, one.source, one.by)
+                str(name).strip() for name in (answer.label, answer.concept, answer.photo, answer.source, answer.by)
             )
             if not concept:
                 raise CCRError(f"every answer needs a concept, got an empty name for {label or photo!r}: fill it in")
             if not label and not photo:
                 raise CCRError(f"an answer is about a class or a photo, got neither for the concept {concept!r}")
             _check_plain({"class": label, "concept": concept, "photo": photo, "source": source, "author": by})
-            _time(one.at)
+            _time(answer.at)
             named, pool = (photo, photos) if photo else (label, classes)
             subjects.append((bool(photo), pool.setdefault(named, len(pool))))
             # The class of an answer about it is its subject: told twice, the same answers had another digest.
-            told = [
-                texts.setdefault(text, len(texts)) for text in (source or "file", by, one.at, label if photo else "")
+            facts = [
+                texts.setdefault(text, len(texts)) for text in (source or "file", by, answer.at, label if photo else "")
             ]
-            columns.append((concepts.setdefault(concept, len(concepts)), _VALUES[one.answer], *told))
+            columns.append((concepts.setdefault(concept, len(concepts)), _VALUES[answer.answer], *facts))
         data = np.array(columns, np.int64).reshape(-1, 6)
         subject = np.array([number + len(classes) * photo for photo, number in subjects], np.int64)
         codes = [data[:, column].astype(np.int32) for column in range(2, 6)]
@@ -244,10 +245,10 @@ class Knowledge:
         if not columns:
             return cls.of([])
         together = _Columns(*(np.concatenate(column) for column in zip(*columns, strict=True)))
-        made = cls.__new__(cls)._fill(list(classes), list(concepts), list(photos), together, list(texts))
-        every = [*(pair for part in parts for pair in part.conflicts), *made.conflicts]
-        made.__dict__["conflicts"] = tuple(dict.fromkeys(every))
-        return made
+        merged = cls.__new__(cls)._fill(list(classes), list(concepts), list(photos), together, list(texts))
+        every = [*(pair for part in parts for pair in part.conflicts), *merged.conflicts]
+        merged.__dict__["conflicts"] = tuple(dict.fromkeys(every))
+        return merged
 
     def merge(self, *others: Knowledge) -> Knowledge:
         """This and others as one, see `merged`."""
@@ -298,8 +299,8 @@ class Knowledge:
     def __repr__(self) -> str:
         photos = f", {len(self.photos)} photos" if self.photos else ""
         counts = self.counts
-        said = ", ".join(f"{counts[word]} {word}" for word in ("yes", "no", "unknown") if counts[word])
-        return f"Knowledge({len(self.classes)} classes x {len(self.concepts)} concepts{photos}: {said or 'empty'})"
+        summary = ", ".join(f"{counts[word]} {word}" for word in ("yes", "no", "unknown") if counts[word])
+        return f"Knowledge({len(self.classes)} classes x {len(self.concepts)} concepts{photos}: {summary or 'empty'})"
 
     def __eq__(self, other: object) -> bool:
         return self.digest == other.digest if isinstance(other, Knowledge) else NotImplemented
@@ -320,8 +321,8 @@ class Knowledge:
     def table(self) -> np.ndarray:
         """(classes, concepts) int8: 1 yes, -1 no, 0 unknown."""
         table = np.zeros((len(self.classes), len(self.concepts)), np.int8)
-        own = self._columns.subject < len(self.classes)
-        table[self._columns.subject[own], self._columns.concept[own]] = self._columns.value[own]
+        of_class = self._columns.subject < len(self.classes)
+        table[self._columns.subject[of_class], self._columns.concept[of_class]] = self._columns.value[of_class]
         table.setflags(write=False)
         return table
 
@@ -356,18 +357,18 @@ class Knowledge:
         where only WordNet or a language model says yes."""
         rows = np.array([self._subjects.get((False, str(name)), -1) for name in classes], np.int64)
         columns = np.array([self._places.get(name, -1) for name in concepts], np.int64)
-        found = np.zeros((len(rows), len(columns)), np.int8)
+        answers = np.zeros((len(rows), len(columns)), np.int8)
         there = np.ix_(rows >= 0, columns >= 0)
         table = self._table_of_people if by_people else self.table
-        found[there] = table[np.ix_(rows[rows >= 0], columns[columns >= 0])]
-        return found
+        answers[there] = table[np.ix_(rows[rows >= 0], columns[columns >= 0])]
+        return answers
 
     @property
     def _table_of_people(self) -> np.ndarray:
-        own, table = self._columns, self.table.copy()
-        machine = np.array([text in MACHINES for text in self._texts] or [False])[own.source]
-        machine &= (own.value == YES) & (own.subject < len(self.classes))
-        table[own.subject[machine], own.concept[machine]] = UNKNOWN
+        columns, table = self._columns, self.table.copy()
+        machine = np.array([text in MACHINES for text in self._texts] or [False])[columns.source]
+        machine &= (columns.value == YES) & (columns.subject < len(self.classes))
+        table[columns.subject[machine], columns.concept[machine]] = UNKNOWN
         return table
 
     def aligned_photos(self, concepts: Sequence[str]) -> sparse.csr_matrix:
@@ -406,9 +407,8 @@ class Knowledge:
         """The same answers with the concept under another name; answers that name has already join them."""
         if concept not in self._places or concept == to:
             return self
-        own = self.about(concepts=[concept])
-        names = [to]
-        moved = Knowledge.__new__(Knowledge)._fill(own.classes, names, own.photos, own._columns, own._texts)
+        about = self.about(concepts=[concept])
+        moved = Knowledge.__new__(Knowledge)._fill(about.classes, [to], about.photos, about._columns, about._texts)
         return Knowledge.merged(self.about(concepts=set(self.concepts) - {concept}), moved)
 
     def shuffled(self, seed: int = 0) -> Knowledge:
@@ -485,12 +485,12 @@ def _time(at: str, *, strict: bool = True) -> float:
     if not at:
         return -np.inf
     try:
-        found = datetime.fromisoformat(at.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(at.replace("Z", "+00:00"))
     except ValueError:
         if not strict:
             return -np.inf
         raise CCRError(f"a time is written as 2026-11-18 or 2026-11-18T09:30:00+00:00, got {at!r}") from None
-    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def _unique(names: Iterable[Any], what: str) -> list[str]:
@@ -521,8 +521,8 @@ def _checked_table(table: Any, shape: tuple[int, int]) -> np.ndarray:
         values = np.zeros(shape)
         bad = np.zeros(shape, bool)
         for at in np.ndindex(shape):
-            found = _cell_value(cells[at])
-            values[at], bad[at] = found or 0, found is None
+            value = _cell_value(cells[at])
+            values[at], bad[at] = value or 0, value is None
     if bad.any():
         row, column = np.argwhere(bad)[0]
         shown = cells[row, column].item() if isinstance(cells[row, column], np.generic) else cells[row, column]
@@ -561,21 +561,21 @@ def _check_wide(heading: Sequence[str]) -> None:
 
 
 def _is_long(lower: Iterable[str]) -> bool:
-    """Has a table with these columns one row per answer?"""
+    """Whether a table with these columns has one row per answer."""
     return {"concept", "answer"} <= set(lower)
 
 
 def _pool(names: Mapping[str, Any], name: str) -> list[str]:
-    found = names.get(name)
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found) or len(set(found)) < len(found):
+    texts = names.get(name)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts) or len(set(texts)) < len(texts):
         raise FormatError(f"the knowledge's {name} must be different texts: save the model again")
-    for text in found:
+    for text in texts:
         check_name(text, f"of the knowledge's {name}, each")
-    return found
+    return texts
 
 
 def _csv_rows(file: Any) -> Iterator[tuple[int, dict[str, str]]]:
-    with understood(file, "be a CSV table in UTF-8 with a heading, such as class,concept,answer", _REMEDY):
+    with format_errors(file, "be a CSV table in UTF-8 with a heading, such as class,concept,answer", _REMEDY):
         text = read_regular(file).decode("utf-8-sig")
         heading = text.partition("\n")[0]
         # The first one: names further on may have others, as in class;red, ripe
@@ -597,7 +597,7 @@ def _csv_rows(file: Any) -> Iterator[tuple[int, dict[str, str]]]:
 def _parquet_rows(file: Any) -> Iterator[tuple[int, dict[str, str]]]:
     import pyarrow.parquet as pq
 
-    with understood(file, "be a Parquet table with the columns class, concept, answer", _REMEDY):
+    with format_errors(file, "be a Parquet table with the columns class, concept, answer", _REMEDY):
         content = read_regular(file)
         source = pq.ParquetFile(io.BytesIO(content))
         check_rows(source.metadata.num_rows, len(content))
@@ -643,8 +643,8 @@ def _long_answer(row: Mapping[str, str]) -> Answer:
         check_name(row[name], f"a {name}'s name")
     _time(row.get("at", ""))
     source = row.get("source") or ("person" if row.get("by") else "file")
-    told = {name: row.get(name, "") for name in ("by", "at", "photo")}
-    return Answer(row.get("class", ""), row["concept"], _WORDS[value], source, **told)
+    facts = {name: row.get(name, "") for name in ("by", "at", "photo")}
+    return Answer(row.get("class", ""), row["concept"], _WORDS[value], source, **facts)
 
 
 def _wide_answers(row: Mapping[str, str]) -> Iterator[Answer]:

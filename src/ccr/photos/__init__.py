@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 
 if TYPE_CHECKING:
     from ccr.encoders.registry import Encoder
@@ -23,7 +23,7 @@ class OnPhotos:
         explain: int = 5,
         workers: int = 0,
         batch_size: int = 32,
-        tell: Tell = no_progress,
+        tell: OnProgress = no_progress,
     ) -> Predictions:
         """Predict photos: class, probability, runner-up, and the concepts that contribute most.
 
@@ -44,8 +44,8 @@ class OnPhotos:
         return predict_several(self, paths, encoder, **options)
 
     def explain_image(self, image: Any, *, encoder: Encoder | str | None = None, where: bool = False) -> Explanation:
-        """Why the photo is predicted as it is; a notebook shows it beside the sum. It is a path, an image of Pillow, or
-        an array (height, width, 3) of uint8.
+        """Explanation of the prediction of a photo; a notebook shows the photo next to the sum. It is a path, an image
+        of Pillow, or an array (height, width, 3) of uint8.
 
         `where` adds which parts of the picture each contribution comes from (docs/where.md).
         """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,9 +16,10 @@ from ccr.encoders.patches import occluded_terms
 from ccr.encoders.registry import Encoder, PatchEncoder, batches, checked_batch_size
 from ccr.errors import CCRError
 from ccr.explain import Explanation, Explanations, PatchTerms, Way
+from ccr.explain.terms import jpeg_address
 from ccr.photos.run import Prediction, Predictions, checked_explain, encoder_of_model, predict_samples
 from ccr.utils.arrays import paths_of
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 
 if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier
@@ -40,25 +39,20 @@ def explain_image(
     *,
     way: Wanted = "auto",
     smoothing: float = SMOOTHING,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Explanation:
-    """Why a picture is predicted as it is, and where: the explanation's `where` has a map for each contribution.
+    """Explanation of the prediction of a picture, with maps: its `where` has one for each contribution.
 
     Parameters
     ----------
-    model : ConceptModel or ConceptClassifier
-        A fitted model.
-    encoder : Encoder
-        The encoder that the model was fitted with.
-    image : Image
-        RGB, of any size.
-    way : str
-        "exact" (the encoder's last layer taken apart), "values" (MaskCLIP), "occlusion" (parts covered, 50 times the
+    model : a fitted model.
+    encoder : the encoder that the model was fitted with.
+    image : RGB, of any size.
+    way : "exact" (the encoder's last layer taken apart), "values" (MaskCLIP), "occlusion" (parts covered, 50 times the
         work), or "auto": exact where the encoder can, else occlusion.
-    smoothing : float
-        How far, in patches, each patch shares its term with its neighbours, at least 0; sums stay what they are.
-    tell : callable
-        Told about progress while parts are covered.
+    smoothing : how far, in patches, each patch shares its term with its neighbours, at least 0; sums stay what they
+        are.
+    tell : called with the progress while parts are covered.
     """
     fitted: ConceptModel = getattr(model, "model_", model)
     encoder_of_model(fitted, encoder)
@@ -69,13 +63,15 @@ def explain_image(
 
 
 def explain_photo(model: Any, photo: Any, encoder: Encoder | str | None) -> Explanation:
-    """As `ConceptModel.explain_image` says, with `where`."""
+    """`ConceptModel.explain_image` with `where`."""
     image = pictures([photo])[0][0]
     explained = explain_image(model, encoder_of_model(model, encoder), image)
-    return replace(explained, thumbnail=thumbnail(image))
+    return replace(explained, thumbnail=jpeg_address(image, THUMBNAIL, quality=85))
 
 
-def split_image(encoder: Encoder, image: Image.Image, *, way: Wanted = "auto", tell: Tell = no_progress) -> PatchTerms:
+def split_image(
+    encoder: Encoder, image: Image.Image, *, way: Wanted = "auto", tell: OnProgress = no_progress
+) -> PatchTerms:
     """The embedding of a picture as a sum over its patches and a rest; `way` as in `explain_image`."""
     if way not in (known := ("auto", *get_args(Way))):
         raise CCRError(f"way must be one of {', '.join(known)}, got {way!r}: try auto")
@@ -88,7 +84,7 @@ def split_image(encoder: Encoder, image: Image.Image, *, way: Wanted = "auto", t
 
 
 def why_not_exact(encoder: Encoder) -> str | None:
-    """Why the encoder's last layer cannot be taken apart; None: it can."""
+    """Reason why the encoder's last layer cannot be taken apart; None: it can."""
     if not isinstance(encoder, PatchEncoder):
         return f"{getattr(encoder, 'name', type(encoder).__name__)} does not offer it"
     return encoder.why_no_patches()
@@ -100,37 +96,39 @@ THUMBNAIL = 240
 
 
 def predict_several(
-    model: Any, paths: Any, encoder: Encoder | str | None, *, explain: int, workers: int, batch_size: int, tell: Tell
+    model: Any,
+    paths: Any,
+    encoder: Encoder | str | None,
+    *,
+    explain: int,
+    workers: int,
+    batch_size: int,
+    tell: OnProgress,
 ) -> Predictions:
-    """As `ConceptModel.predict_images` says."""
+    """`ConceptModel.predict_images`."""
     explain = checked_explain(explain, model)
     samples, loaded = open_photos(paths_of(paths)), encoder_of_model(model, encoder)
-    found: list[Prediction] = []
+    predictions: list[Prediction] = []
     with Decoders(workers, crop=loaded.crop, limits=Limits(MAX_PIXELS, MAX_BYTES)) as decoders:
         decoded = decoders.decode(samples)
         for part in batches(samples, checked_batch_size(batch_size)):
-            found += predict_samples(model, loaded, part, decoded, explain=explain, batch_size=batch_size)
-            tell(len(found), len(samples), "predicting photos")
-    return Predictions(found, explained=explain)
+            predictions += predict_samples(model, loaded, part, decoded, explain=explain, batch_size=batch_size)
+            tell(len(predictions), len(samples), "predicting photos")
+    return Predictions(predictions, explained=explain)
 
 
 def explain_several(model: Any, images: Any, encoder: Encoder | str | None) -> Explanations:
-    """As `ConceptModel.explain_images` says."""
-    given, names = pictures(images)
-    rows = encoder_of_model(model, encoder).embed_images(given)
+    """`ConceptModel.explain_images`."""
+    opened, names = pictures(images)
+    rows = encoder_of_model(model, encoder).embed_images(opened)
     explained = model.explain_many(rows)
     return Explanations(
-        [replace(item, thumbnail=thumbnail(image)) for item, image in zip(explained, given, strict=True)], names
+        [
+            replace(item, thumbnail=jpeg_address(image, THUMBNAIL, quality=85))
+            for item, image in zip(explained, opened, strict=True)
+        ],
+        names,
     )
-
-
-def thumbnail(image: Image.Image) -> str:
-    """The image, made small, as a `data:` address."""
-    small = image.copy()
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    stream = io.BytesIO()
-    small.save(stream, "JPEG", quality=85)
-    return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 def pictures(images: Any) -> tuple[list[Image.Image], list[str]]:

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
@@ -22,20 +22,19 @@ from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, Sample
 from ccr.data.datasets.base import printable
 from ccr.data.store import Skipped
 from ccr.data.store.workers import Decoded, Decoders, Limits
-from ccr.encoders.assets import Log
 from ccr.encoders.registry import Encoder, check_named, checked_batch_size, load_encoder
 from ccr.errors import CCRError, FormatError, UnreachableError
-from ccr.explain.terms import Contribution, contributions, plain
+from ccr.explain.terms import Contribution, PlainResult, contributions, plain
 from ccr.io.files import locked, read_object, read_regular, remove_leftovers, write_json, write_stream
 from ccr.io.format import pack
 from ccr.io.remote import is_url
 from ccr.utils.arrays import to_frame
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import to_cell
 
 
 # Which encoder embeds a photo for a model: the one that it was fitted on, and no other.
-def encoder_of_model(model: Any, given: Encoder | str | None, *, log: Log | None = None) -> Encoder:
+def encoder_of_model(model: Any, given: Encoder | str | None) -> Encoder:
     """The encoder given, by itself or by its spec, or else the one that the model names; checked to be the model's."""
     origin = model.provenance
     if given is None:
@@ -44,7 +43,7 @@ def encoder_of_model(model: Any, given: Encoder | str | None, *, log: Log | None
                 'the model does not say which encoder made its embeddings: give encoder="bundled" or another'
             )
         check_named(origin.encoder, "the model")
-    loaded = load_encoder(given or origin.encoder, log=log) if given is None or isinstance(given, str) else given
+    loaded = load_encoder(given or origin.encoder) if given is None or isinstance(given, str) else given
     if origin.encoder_fingerprint not in (None, loaded.fingerprint):
         raise CCRError(
             f"the model was fitted on embeddings of encoder {origin.encoder_fingerprint} ({origin.encoder}), but "
@@ -54,7 +53,7 @@ def encoder_of_model(model: Any, given: Encoder | str | None, *, log: Log | None
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(PlainResult):
     """One photo: its class, or the `error` for which there is none.
 
     `bias` + the sum of `concepts` + `others` == `logit`: the concepts with the largest contributions, as many as were
@@ -71,10 +70,6 @@ class Prediction:
     concepts: tuple[Contribution, ...] = ()
     others: float | None = None
     error: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {**asdict(self), "concepts": [asdict(term) for term in self.concepts]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Prediction:
@@ -171,9 +166,9 @@ def predict_samples(
     images = [item.image for item in items if item.image is not None]
     rows = encoder.embed_images(images, batch_size=batch_size) if images else np.empty((0, encoder.dimension))
     paths = [printable(sample.key) for sample, item in zip(samples, items, strict=True) if item.image is not None]
-    seen = iter(predict_rows(model, rows, paths, explain=explain))
+    predicted = iter(predict_rows(model, rows, paths, explain=explain))
     return [
-        next(seen)
+        next(predicted)
         if item.image is not None
         else Prediction(printable(sample.key), error=item.reason or "no reason known")
         for sample, item in zip(samples, items, strict=True)
@@ -187,11 +182,11 @@ def predict_rows(model: Any, X: Any, paths: Sequence[str], *, explain: int) -> l
     codes = model.encode(X)
     logits, probabilities = model.head.logits(codes), model.predict_proba(X)
     classes = [plain(name) for name in model.classes]
-    made = []
+    predictions = []
     for row, path in enumerate(paths):
         first = int(logits[row].argmax())
         second = int(np.where(np.arange(len(classes)) == first, -np.inf, logits[row]).argmax())
-        found = Prediction(
+        prediction = Prediction(
             path=path,
             prediction=classes[first],
             probability=float(probabilities[row, first]),
@@ -199,8 +194,8 @@ def predict_rows(model: Any, X: Any, paths: Sequence[str], *, explain: int) -> l
             runner_up_probability=float(probabilities[row, second]),
             **(_sum(model, codes, row, first, explain) if explain else {}),
         )
-        made.append(found)
-    return made
+        predictions.append(prediction)
+    return predictions
 
 
 def _sum(model: Any, codes: Any, row: int, winner: int, explain: int) -> dict[str, Any]:
@@ -281,7 +276,7 @@ _WRITERS: dict[str, Callable[[IO[bytes], Iterable[Prediction], int, Any], None]]
 # file, written atomically, in a folder beside the output. A killed run resumes with the missing chunks, and the output
 # is the same to the byte, however often the run was interrupted and on whichever machine chunks were made.
 _PLAN = "plan.json"
-#: What two runs must agree on, in words.
+#: Entries of the plan that two runs must agree on, and their names.
 _ENTRIES = {
     "model": "model",
     "encoder": "encoder",
@@ -292,12 +287,12 @@ _ENTRIES = {
     "photos": "number of photos",
     "photos_sha256": "list of photos",
 }
-#: What makes the chunks of these numbers, each with its number, in any order.
+#: Function that makes the chunks of these numbers, each with its number, in any order.
 Make = Callable[[Sequence[int]], Iterable[tuple[int, Sequence[Prediction]]]]
 
 
 @dataclass(frozen=True)
-class PredictSummary:
+class PredictSummary(PlainResult):
     """Summary of a prediction run; `resumed` photos were predicted by an earlier run."""
 
     out: str
@@ -308,10 +303,6 @@ class PredictSummary:
     resumed: int
     seconds: float
     photos_per_second: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """The summary as JSON can hold it."""
-        return asdict(self)
 
 
 @dataclass
@@ -324,10 +315,10 @@ class Run:
     size: int
     classes: np.ndarray
     explain: int
-    tell: Tell
+    tell: OnProgress
 
     def write(self, make: Make) -> PredictSummary:
-        """Have the chunks made that are missing, and write the file of all."""
+        """Make the chunks that are missing, and write the file of all."""
         if is_url(self.out):
             raise CCRError(f"predictions are written to a file of this machine, got {self.out}: copy it there later")
         ending, started = table_ending(self.out), time.perf_counter()
@@ -370,7 +361,7 @@ class Run:
         return -(-self.photos // self.size)
 
     def part(self, number: int) -> slice:
-        """Which photos are those of a chunk."""
+        """The photos of a chunk."""
         return slice(number * self.size, min((number + 1) * self.size, self.photos))
 
     def length(self, number: int) -> int:
@@ -424,7 +415,7 @@ class Run:
 
 
 def progress_folder(out: Path) -> Path:
-    """Where a run into `out` keeps what is done, until it is finished."""
+    """Folder in which a run into `out` keeps finished chunks until all are."""
     return out.with_name(f"{out.name}.progress")
 
 
@@ -443,7 +434,7 @@ def predict_photos(
     batch_size: int = 32,
     max_pixels: int = MAX_PIXELS,
     max_bytes: int = MAX_BYTES,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> PredictSummary:
     """Predict every photo into the file `out`, a .csv, .parquet or .jsonl; go on where an earlier run was stopped.
 
@@ -472,7 +463,7 @@ def predict_photos(
 
 
 def predict_store(
-    model: Any, store: Any, out: str | Path, *, explain: int = 5, tell: Tell = no_progress
+    model: Any, store: Any, out: str | Path, *, explain: int = 5, tell: OnProgress = no_progress
 ) -> PredictSummary:
     """The same of photos whose embeddings are in a store, which need no encoder."""
     run, paths = store_run(model, store, out, explain=explain, tell=tell)
@@ -494,16 +485,16 @@ def photos_run(
     explain: int,
     batch_size: int,
     limits: Limits,
-    tell: Tell,
+    tell: OnProgress,
 ) -> Run:
-    """The run of `predict_photos`, whoever makes its chunks."""
+    """The run of `predict_photos`, whose chunks this process or a cluster makes."""
     explain, size = checked_explain(explain, model), _BATCHES_PER_CHUNK * checked_batch_size(batch_size)
     plan = _plan(model, encoder.fingerprint, [sample.key for sample in samples], explain=explain, batch_size=batch_size)
     plan |= {"max_pixels": limits.pixels, "max_bytes": limits.bytes}
     return Run(Path(out), plan, len(samples), size, model.classes, explain, tell)
 
 
-def store_run(model: Any, store: Any, out: str | Path, *, explain: int, tell: Tell) -> tuple[Run, list[str]]:
+def store_run(model: Any, store: Any, out: str | Path, *, explain: int, tell: OnProgress) -> tuple[Run, list[str]]:
     """The run of `predict_store`, and what its rows are called."""
     explain = checked_explain(explain, model)
     model.images(store)  # refuses embeddings of another encoder

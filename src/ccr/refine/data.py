@@ -62,8 +62,8 @@ class Labelled(NamedTuple):
             x, rows = self.X.prepared, self.rows[chosen]
             lasting = x is not None
             if x is None:
-                wanted, rows = np.unique(rows, return_inverse=True)  # read in the file's order
-                x = self.X.take(wanted, workers)
+                sorted_rows, rows = np.unique(rows, return_inverse=True)  # read in the file's order
+                x = self.X.take(sorted_rows, workers)
             yield Window(x, rows, self.y[chosen], self.weight[chosen], lasting)
 
 
@@ -111,8 +111,8 @@ AT_ONCE = 8192
 
 
 class Permitted(NamedTuple):
-    """Which weights knowledge permits (n, C), and which of them it confirms; the others stay zero in every step.
-    `preference` (n, C), if given, multiplies a weight's worth where a class chooses its few weights."""
+    """Masks (n, C) of the weights that knowledge permits and of those that it confirms; the others stay zero in every
+    step. `preference` (n, C), if given, multiplies a weight's worth where a class chooses its few weights."""
 
     allowed: np.ndarray
     confirmed: np.ndarray
@@ -138,7 +138,7 @@ class Candidates:
         return Candidates(self.evidence[rows], self.count, known)
 
     def mask(self, *, one_sided: bool) -> np.ndarray:
-        """Which concept is a candidate of which class (n, C). Codes that are not one-sided also say what images lack:
+        """Mask (n, C) of the candidates of each class. Codes that are not one-sided also say what images lack:
         of these, evidence of either sign counts."""
         worth = self.evidence if one_sided else np.abs(self.evidence)
         if self.permitted is None:
@@ -149,7 +149,7 @@ class Candidates:
 
 
 def largest(worth: np.ndarray, count: int) -> np.ndarray:
-    """Which entries (n, C) are among the `count` largest of their column; of equal ones, the first are."""
+    """Mask (n, C) of the `count` largest entries of each column; of equal ones, the first are."""
     order = np.argsort(-worth, axis=0, kind="stable")[:count]
     chosen = np.zeros(worth.shape, bool)
     np.put_along_axis(chosen, order, True, axis=0)
@@ -176,14 +176,14 @@ def evidence(dictionary: np.ndarray, data: Labelled, classes: int, workers: Work
     """How many standard deviations above the mean of all images the images of a class score on a concept, on average:
     (n, C), float32, for the scores of the rows of this dictionary (n, d). Zero where all images score alike, and for a
     class without images."""
-    seen = data.sample(IN_ALL).moments()
+    moments = data.sample(IN_ALL).moments()
     groups = class_groups(data, classes, workers)
-    means = np.where(groups.counts[:, None] > 0, groups.means, seen.mean) - seen.mean
+    means = np.where(groups.counts[:, None] > 0, groups.means, moments.mean) - moments.mean
     rows = dictionary.astype(np.float64)
-    spread = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ seen.covariance, rows), 0.0))
-    apart = rows @ means.T
-    found = np.divide(apart, spread[:, None], out=np.zeros_like(apart), where=spread[:, None] > 1e-12)
-    return found.astype(np.float32)
+    spread = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ moments.covariance, rows), 0.0))
+    distances = rows @ means.T
+    deviations = np.divide(distances, spread[:, None], out=np.zeros_like(distances), where=spread[:, None] > 1e-12)
+    return deviations.astype(np.float32)
 
 
 def class_groups(data: Labelled, classes: int, workers: Workers | None = None) -> Groups:

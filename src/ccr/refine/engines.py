@@ -32,7 +32,7 @@ from ccr.utils.threads import Workers, resolve_device
 # Interface between the training loop and its engines, which take the steps.
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """Everything that a prediction needs: dictionary (n, d), weights (n, C), bias (C,), coding rule."""
+    """Parameters of a prediction: dictionary (n, d), weights (n, C), bias (C,), coding rule."""
 
     dictionary: np.ndarray
     weights: np.ndarray
@@ -174,9 +174,10 @@ class DenseEngine:
             refine=settings.refine,
         )
         self.taken += 1
-        self._move_head(gradient, head_rate)
+        # The gradient was taken where head and dictionary stood together, so that the order of the updates is free.
+        self._update_head(gradient, head_rate)
         if gradient.dictionary is not None:
-            self._move_dictionary(gradient.dictionary, dictionary_rate)
+            self._update_dictionary(gradient.dictionary, dictionary_rate)
             self.rule = self.rule.with_feedback(length)
         return float(gradient.loss), length
 
@@ -205,19 +206,19 @@ class DenseEngine:
             tensor.copy_(torch.from_numpy(state[name].copy()))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        own = {"dictionary": self.dictionary, "weights": self.weights, "bias": self.bias, "allowed": self.allowed}
+        tensors = {"dictionary": self.dictionary, "weights": self.weights, "bias": self.bias, "allowed": self.allowed}
         for number, (moment, size) in enumerate(zip(self.moments, self.sizes, strict=True)):
-            own |= {f"moment{number}": moment, f"size{number}": size}
-        return own
+            tensors |= {f"moment{number}": moment, f"size{number}": size}
+        return tensors
 
-    def _move_head(self, gradient: Gradients, rate: float) -> None:
+    def _update_head(self, gradient: Gradients, rate: float) -> None:
         settings = self.settings
         grad = gradient.weights * self.allowed + settings.penalty * self.weights
         unit = settings.scale if settings.adaptive else 1.0
         self.weights -= (rate / unit) * self._direction(0, grad)
         self.bias -= rate * self._direction(1, gradient.bias[None])[0]
 
-    def _move_dictionary(self, grad: torch.Tensor, rate: float) -> None:
+    def _update_dictionary(self, grad: torch.Tensor, rate: float) -> None:
         if self.settings.adaptive:
             # Along the row, normalising undoes every step: only the tangent part counts.
             grad = grad - (grad * self.dictionary).sum(dim=1, keepdim=True) * self.dictionary
@@ -306,12 +307,13 @@ class SparseEngine:
             bias_size=np.zeros(1), threshold=np.zeros(1), steps=np.zeros(1, np.int64),
             allowed=line_zeros(n, width) if settings.sparse_head else line_zeros(0, width),
         )  # fmt: skip
-        self._looked = np.full(1, np.nan)  # scores that a row of the last batch had computed in floats
+        self._n_exact = np.full(1, np.nan)  # scores that a row of the last batch had computed in floats
         self.parameters.allowed[:] = 1.0
         self._panels: Panels | None = None
         self._kernels = kernels.StepKernels(self.parameters)
 
     def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
+        # The kernels hold the threshold to its length batch by batch, in `parameters.threshold`; the rule gets it back.
         criterion, threshold = self.rule.criterion(), self.parameters.threshold
         threshold[0] = criterion.bound
         size = min(size, len(window.rows))
@@ -319,13 +321,13 @@ class SparseEngine:
             window.x.contiguous().numpy(), window.rows.astype(np.int32), window.y, _shares(window.weight, size), size,
             rates,
         )  # fmt: skip
-        losses, lengths, looked = self._kernels.take(
+        losses, lengths, n_exact = self._kernels.take(
             plan, self._settings_under(criterion), self.panels().packed, self._workers_for(plan),
             lasting=window.lasting,
         ).T  # fmt: skip
         if self.settings.refine:
             self.rule = self.rule.with_threshold(float(threshold[0]))
-        self._looked[0] = looked[-1]
+        self._n_exact[0] = n_exact[-1]
         return Report(losses, lengths)
 
     def restrict(self, allowed: np.ndarray) -> None:
@@ -345,20 +347,21 @@ class SparseEngine:
         return State(now.dictionary, now.weights, now.bias, self.rule)
 
     def panels(self) -> Panels:
-        looked = None if np.isnan(self._looked[0]) else float(self._looked[0])
+        n_exact = None if np.isnan(self._n_exact[0]) else float(self._n_exact[0])
         dictionary = self.parameters.dictionary
-        if self._panels is None or self._panels.wanted != screens(self.rule, len(dictionary), looked):
-            self._panels = Panels(dictionary, self.rule, looked, seed=self.settings.seed)  # every step packs them again
+        if self._panels is None or self._panels.wanted != screens(self.rule, len(dictionary), n_exact):
+            # Made once: every step packs them again.
+            self._panels = Panels(dictionary, self.rule, n_exact, seed=self.settings.seed)
         return self._panels
 
     def state_dict(self) -> dict[str, np.ndarray]:
         arrays = {name: getattr(self.parameters, name).copy() for name in REMEMBERED}
-        return {**arrays, "looked": self._looked.copy()}
+        return {**arrays, "looked": self._n_exact.copy()}
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         for name in REMEMBERED:
             getattr(self.parameters, name)[:] = state[name]
-        self._looked[:] = state["looked"]
+        self._n_exact[:] = state["looked"]
         self._panels = None
         self._kernels.restricted(self.classes)
 

@@ -10,19 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from ccr.coding import Coder, HardThreshold, ThresholdRule, apply_rule
+from ccr.coding import HardThreshold, ThresholdRule, apply_rule
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.knowledge import NO, YES, Knowledge
-from ccr.labels import store_part, validation_pair
-from ccr.refine.data import Labelled, Permitted
-from ccr.refine.loop import Refinement, solve_head
+from ccr.labels import Labels, store_part, validation_pair
+from ccr.refine.data import Labelled
+from ccr.refine.loop import Refinement, RefinementProblem, solve_head
 from ccr.refine.measure import validate
-from ccr.refine.options import Training
-from ccr.refine.region import Informed
+from ccr.refine.region import GroundedBound
 from ccr.shown import Shown, Source, fit_shown, stated_from
 from ccr.utils.parameters import is_number
 
@@ -37,16 +36,20 @@ TABLE_ROWS, AT_ONCE = 2048, 4096
 
 
 class FitData(NamedTuple):
-    """Data of a fit: X and `validation` as they were given, the classes in the order of their numbers, what is trained
-    on and what chooses the epoch, rows of X that are in neither, and the settings of the training."""
+    """Data of a fit: X and `validation` as they were given, labels, the whole list of concepts as texts, rows of X that
+    are neither trained on nor choose the epoch, and the problem of the first refinement."""
 
     X: Any
     validation: Any
-    classes: list[Any]
-    train: Labelled
-    held_out: Labelled | None
+    labels: Labels
+    texts: Concepts
     left_out: np.ndarray | None
-    training: Training
+    problem: RefinementProblem
+
+    @property
+    def classes(self) -> list[Any]:
+        """The classes in the order of their numbers."""
+        return self.labels.classes.tolist()
 
 
 class Pairs(NamedTuple):
@@ -71,39 +74,38 @@ class PhotoAnswers:
     texts: np.ndarray
     commonness: np.ndarray
     class_count: int
-    known: Informed
+    known: GroundedBound
     source: Source = "photos"
 
     @classmethod
-    def of(
-        cls, knowledge: Knowledge, known: Informed, data: FitData, first: Refinement, texts: Concepts
-    ) -> PhotoAnswers:
+    def of(cls, knowledge: Knowledge, known: GroundedBound, data: FitData, first: Refinement) -> PhotoAnswers:
         """The answers about photos of X and of the validation, or the table where there are none; `first` is a
         refinement without them."""
-        names, images = known.bound.initial.names, data.train.X
+        train, held_out = data.problem.train, data.problem.held_out
+        names, images = known.bound.initial.names, train.X
         table = knowledge.aligned(data.classes, names)
-        facts = texts.embeddings[known.rows], commonness(table), len(data.classes), known
-        inside = [one for one in (data.train, data.held_out) if one is not None and one.X is images]
+        facts = data.texts.embeddings[known.rows], commonness(table), data.problem.classes, known
+        inside = [part for part in (train, held_out) if part is not None and part.X is images]
         asked = [
             answered_pairs(
-                knowledge, data.X, images, names, left_out=data.left_out, labelled=inside, grounding=data.train.rows
+                knowledge, data.X, images, names, left_out=data.left_out, labelled=inside, grounding=train.rows
             )
         ]
-        if data.validation is not None and data.held_out is not None:
-            validation, held_out = validation_pair(data.validation)[0], data.held_out
+        if data.validation is not None and held_out is not None:
+            validation = validation_pair(data.validation)[0]
             paths = store_part(validation, "paths")
             # With `coverage` a part of them is kept for calibration and must stay unseen.
             if paths is not None and len(paths) == len(held_out.rows) == len(held_out.X):
                 asked.append(answered_pairs(knowledge, validation, held_out.X, names, labelled=[held_out]))
-        found = tuple(pairs for pairs in asked if len(pairs.rows))
-        return cls(found, *facts) if found else cls(table_pairs(first, table, data.train), *facts, "classes")
+        answered = tuple(pairs for pairs in asked if len(pairs.rows))
+        return cls(answered, *facts) if answered else cls(table_pairs(first, table, train), *facts, "classes")
 
     def map(self, dictionary: np.ndarray) -> Shown:
         """The map of this dictionary's scores (n, d) fitted to the answers."""
         scores = np.concatenate([_scores(pairs, dictionary, self.known) for pairs in self.pairs])
         concepts, shows, classes = map(np.concatenate, zip(*(pairs[2:5] for pairs in self.pairs), strict=True))
         photos = self.source == "photos"
-        found = fit_shown(
+        shown = fit_shown(
             scores,
             concepts,
             shows,
@@ -113,7 +115,7 @@ class PhotoAnswers:
             class_count=self.class_count,
             source=self.source,
         )
-        return found if photos else replace(found, answers=np.zeros(len(self.texts), np.int64))
+        return shown if photos else replace(shown, answers=np.zeros(len(self.texts), np.int64))
 
 
 def check_probability(knowledge: Knowledge | None, coder: Any, value: Any) -> None:
@@ -165,19 +167,19 @@ def answered_pairs(
     known = map(str, range(len(images)) if paths is None else paths)
     hidden = set() if left_out is None else set(np.asarray(left_out).tolist())
     row_of = {name: row for row, name in enumerate(known) if row not in hidden}
-    found = [(row_of[name], number) for number, name in enumerate(knowledge.photos) if name in row_of]
-    if not found:
+    known_photos = [(row_of[name], number) for number, name in enumerate(knowledge.photos) if name in row_of]
+    if not known_photos:
         none = np.zeros(0, np.int64)
         return Pairs(images, none, none, none.astype(bool), none, none.astype(bool))
-    rows, numbers = (np.array(column, np.int64) for column in zip(*found, strict=True))
+    rows, numbers = (np.array(column, np.int64) for column in zip(*known_photos, strict=True))
     answers = sparse.coo_matrix(knowledge.aligned_photos(names)[numbers])
-    said = (answers.data == YES) | (answers.data == NO)
-    order = np.lexsort((answers.col[said], answers.row[said]))
-    concepts, asked = answers.col[said][order].astype(np.int64), rows[answers.row[said][order]]
+    decided = (answers.data == YES) | (answers.data == NO)
+    order = np.lexsort((answers.col[decided], answers.row[decided]))
+    concepts, asked = answers.col[decided][order].astype(np.int64), rows[answers.row[decided][order]]
     classes = np.full(len(images), -1)
-    for one in labelled:
-        classes[one.rows] = one.y
-    shows = answers.data[said][order] == YES
+    for rows_of_class in labelled:
+        classes[rows_of_class.rows] = rows_of_class.y
+    shows = answers.data[decided][order] == YES
     return Pairs(images, asked, concepts, shows, classes[asked], np.isin(asked, grounding))
 
 
@@ -188,20 +190,20 @@ def table_pairs(result: Refinement, answers: np.ndarray, train: Labelled) -> tup
     rows, y = train.rows[some], train.y[some]
     codes = apply_rule(result.rule, Embeddings.ready(train.X.take(rows)), result.dictionary).tocoo()
     concepts = result.kept[codes.col]
-    said = answers[y[codes.row], concepts]
-    told = (said != 0) & (codes.data > 0)
-    if not told.any():
+    verdicts = answers[y[codes.row], concepts]
+    asked = (verdicts != 0) & (codes.data > 0)
+    if not asked.any():
         return ()
-    by_photo = np.zeros(int(told.sum()), bool)
-    return (Pairs(train.X, rows[codes.row[told]], concepts[told], said[told] == YES, y[codes.row[told]], by_photo),)
+    images, by_photo = codes.row[asked], np.zeros(int(asked.sum()), bool)
+    return (Pairs(train.X, rows[images], concepts[asked], verdicts[asked] == YES, y[images], by_photo),)
 
 
 def commonness(table: np.ndarray) -> np.ndarray:
-    """How common concepts are (n,) by a table of classes (C, n): the logarithm of the odds that a class has it."""
+    """Commonness of concepts (n,) by a table of classes (C, n): the logarithm of the odds that a class has it."""
     return np.asarray(np.log(((table == YES).sum(axis=0) + 0.5) / ((table == NO).sum(axis=0) + 0.5)))
 
 
-def _scores(pairs: Pairs, dictionary: np.ndarray, known: Informed) -> np.ndarray:
+def _scores(pairs: Pairs, dictionary: np.ndarray, known: GroundedBound) -> np.ndarray:
     """The scores (k,) of the pairs of images and concepts. An answer that grounded its concept drew it toward its image
     or away from it: there, it is the score that the image would have if the answer were about the mean of its class,
     which is near to new images, too."""
@@ -210,11 +212,13 @@ def _scores(pairs: Pairs, dictionary: np.ndarray, known: Informed) -> np.ndarray
     parts = [slice(at, at + AT_ONCE) for at in range(0, len(place), AT_ONCE)]
     scores = []
     for part in parts:
-        own, concepts, moved = rows[place[part]], pairs.concepts[part], pairs.grounds[part]
-        found = dictionary[concepts].astype(np.float64)
-        shifts = known.shifts(concepts[moved], own[moved], pairs.shows[part][moved], pairs.classes[part][moved])
-        found[moved] = unit_rows(found[moved] + shifts)
-        scores.append(np.einsum("kd,kd->k", own, found))
+        images, concepts, grounded = rows[place[part]], pairs.concepts[part], pairs.grounds[part]
+        concept_rows = dictionary[concepts].astype(np.float64)
+        shifts = known.shifts(
+            concepts[grounded], images[grounded], pairs.shows[part][grounded], pairs.classes[part][grounded]
+        )
+        concept_rows[grounded] = unit_rows(concept_rows[grounded] + shifts)
+        scores.append(np.einsum("kd,kd->k", images, concept_rows))
     return np.concatenate(scores)
 
 
@@ -224,46 +228,49 @@ def class_probabilities(shown: Shown, dictionary: np.ndarray, train: Labelled, c
     rows = dictionary.astype(np.float32).T
     for start in range(0, len(train.y), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        found = shown.probabilities(train.X.take(train.rows[part]).numpy() @ rows, classes=train.y[part])
-        member = sparse.csr_matrix((np.ones(len(found)), (train.y[part], np.arange(len(found)))), (classes, len(found)))
-        sums += (member @ found).T
+        probabilities = shown.probabilities(train.X.take(train.rows[part]).numpy() @ rows, classes=train.y[part])
+        count = len(probabilities)
+        member = sparse.csr_matrix((np.ones(count), (train.y[part], np.arange(count))), (classes, count))
+        sums += (member @ probabilities).T
     return np.asarray(sums / np.maximum(counts, 1))
 
 
 def refine_likely(
     first: Refinement,
     answers: PhotoAnswers,
-    run: Callable[[Coder, Permitted], Refinement],
-    *,
-    start: np.ndarray,
     data: FitData,
-    permitted: Permitted,
+    solve: Callable[[RefinementProblem], Refinement],
     probability: float | None,
 ) -> tuple[Refinement, Shown]:
     """The refinement again, with weights that prefer claims which photos bear out and a threshold for each concept
     above which it is shown with this probability; then thresholds and head once more for where concepts ended.
 
-    `first` is the refinement without; `start` (n, d) has the rows of concepts that it left out. Without a probability
-    the second refinement has no thresholds of its own, and the last step has the largest of `PROBABILITIES` that costs
-    held-out images at most `MOST_LOST` of their accuracy and `MOST_WORSE` of their loss.
+    `first` is the refinement without. Without a probability the second refinement has no thresholds of its own, and the
+    last step has the largest of `PROBABILITIES` that costs held-out images at most `MOST_LOST` of their accuracy and
+    `MOST_WORSE` of their loss.
     """
-    shown = answers.map(whole_dictionary(first, start))
-    borne_out = class_probabilities(shown, whole_dictionary(first, start), data.train, len(data.classes)) ** PREFERENCE
-    second = run(
-        HardThreshold(threshold=_bounds(shown, first, probability or 0.0)),
-        permitted._replace(preference=borne_out.astype(np.float32)),
+    problem = data.problem
+    assert problem.permitted is not None
+    dictionary = whole_dictionary(first, problem.dictionary)
+    shown = answers.map(dictionary)
+    borne_out = class_probabilities(shown, dictionary, problem.train, problem.classes) ** PREFERENCE
+    second = solve(
+        problem._replace(
+            coder=HardThreshold(threshold=_bounds(shown, first, probability or 0.0)),
+            permitted=problem.permitted._replace(preference=borne_out.astype(np.float32)),
+        )
     )
-    after = answers.map(whole_dictionary(second, start)).of(second.kept)
-    tried = PROBABILITIES if data.held_out is not None else PROBABILITIES[-1:]
-    before = [validate(one, data.held_out) for one in (first, second)]
+    after = answers.map(whole_dictionary(second, problem.dictionary)).of(second.kept)
+    tried = PROBABILITIES if problem.held_out is not None else PROBABILITIES[-1:]
+    before = [validate(one, problem.held_out) for one in (first, second)]
     accuracy = max(one.accuracy for one in before) - MOST_LOST
     loss = (1.0 + MOST_WORSE) * min(one.loss for one in before)
     for one in tried if probability is None else (probability,):
-        found = _with_bounds(second, _bounds(after, first, one), data)
-        now = found.history[second.best_epoch - 1]
+        bounded = _with_bounds(second, _bounds(after, first, one), problem)
+        now = bounded.history[second.best_epoch - 1]
         if probability is None and now.validation_accuracy >= accuracy and now.validation_loss <= loss:
             break
-    return found, after
+    return bounded, after
 
 
 def _bounds(shown: Shown, first: Refinement, probability: float) -> np.ndarray:
@@ -272,43 +279,44 @@ def _bounds(shown: Shown, first: Refinement, probability: float) -> np.ndarray:
     return np.maximum(shown.thresholds(probability), least) if probability > 0 else least
 
 
-def _with_bounds(second: Refinement, bounds: np.ndarray, data: FitData) -> Refinement:
+def _with_bounds(second: Refinement, bounds: np.ndarray, problem: RefinementProblem) -> Refinement:
     """The refinement with these thresholds by concept, and its head solved again on the codes that they leave."""
     rule = ThresholdRule.by_concept(bounds, positive=True)
-    codes = apply_rule(rule, data.train.X, second.dictionary)[data.train.rows]
+    train = problem.train
+    codes = apply_rule(rule, train.X, second.dictionary)[train.rows]
     before = LinearHead(np.ascontiguousarray(second.weights.T), second.bias)
     head = solve_head(
         codes,
-        data.train.y,
-        classes=len(data.classes),
-        training=replace(data.training, weights_per_class=None),
-        sample_weight=data.train.weight,
+        train.y,
+        classes=problem.classes,
+        training=replace(problem.training, weights_per_class=None),
+        sample_weight=train.weight,
         start=before,
         fixed=before.coef == 0,
     )
     weights, bias = head.astype(np.float32).transposed()
     refitted = replace(second, weights=weights, bias=bias, rule=rule)
-    measured = validate(refitted, data.held_out)
+    measured = validate(refitted, problem.held_out)
     last = replace(
         second.history[second.best_epoch - 1],
         validation_loss=measured.loss,
         validation_accuracy=measured.accuracy,
-        length=codes.nnz / len(data.train.y),
+        length=codes.nnz / len(train.y),
         threshold=rule.threshold,
     )
     history = (*second.history[: second.best_epoch - 1], last, *second.history[second.best_epoch :])
     return replace(refitted, history=history)
 
 
-def stating(result: Refinement, shown: Shown, train: Labelled, truth: float) -> Shown:
+def with_stated_truth(result: Refinement, shown: Shown, train: Labelled, truth: float) -> Shown:
     """The map that states claims from the probability on at which those about training images are expected to be true
     at this rate. A claim is an active concept with a positive weight for the predicted class."""
     codes = apply_rule(result.rule, train.sample(TABLE_ROWS), result.dictionary).tocoo()
     weights, bias = result.weights, result.bias
     predicted = (codes.tocsr() @ weights + bias).argmax(axis=1)
     claimed = (codes.data > 0) & (weights[codes.col, predicted[codes.row]] > 0)
-    found = shown.probabilities(codes.data[claimed], codes.col[claimed], predicted[codes.row[claimed]])
-    return replace(shown, stated=stated_from(found, truth))
+    probabilities = shown.probabilities(codes.data[claimed], codes.col[claimed], predicted[codes.row[claimed]])
+    return replace(shown, stated=stated_from(probabilities, truth))
 
 
 def whole_dictionary(result: Refinement, start: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from scipy import sparse
 
-from ccr.coding import Coder, ScoreCoder, ScoreRule, apply_rule, code_size, is_differentiable
+from ccr.coding import Coder, ScoreRule, apply_rule, code_size, is_differentiable
 from ccr.errors import CCRError
 from ccr.geometry import check_radius, project_to_cap
 from ccr.heads import LinearHead, fit_softmax, softmax_objective
@@ -31,7 +31,7 @@ from ccr.refine.measure import (
     fingerprint,
     length_of,
     mean_length,
-    moved_by,
+    measured_deviation,
     pack,
     recalibrate,
     sample_code_size,
@@ -46,33 +46,25 @@ from ccr.utils.threads import Workers, resolve_device, threads_for
 
 # Heads on fixed codes (docs/method.md): coders without a gradient make codes once, and the head, which alone is
 # convex, is fitted to them.
-def fit_head(
-    dictionary: np.ndarray,
-    train: Labelled,
-    held_out: Labelled | None,
-    *,
-    coder: Coder,
-    classes: int,
-    training: Training,
-    permitted: Permitted | None = None,
-) -> Refinement:
+def fit_head(problem: RefinementProblem) -> Refinement:
     """The best head on the coder's codes, penalised as in training; its history is one epoch."""
-    rule = coder.rule(train.X, dictionary)
+    dictionary, train, permitted = problem.dictionary, problem.train, problem.permitted
+    rule = problem.coder.rule(train.X, dictionary)
     codes = apply_rule(rule, train.X, dictionary)[train.rows]
     head = solve_head(
         codes,
         train.y,
-        classes=classes,
-        training=training,
+        classes=problem.classes,
+        training=problem.training,
         sample_weight=train.weight,
         fixed=None if permitted is None else ~permitted.allowed.T,
-        candidates=candidates_for(dictionary, train, classes, training, permitted=permitted),
+        candidates=problem.candidates(),
     )
     loss, _ = softmax_objective(head, codes.astype(np.float64), train.y, alpha=0.0, weight=train.weight)
     weights, bias = head.astype(np.float32).transposed()
     everything = np.arange(len(dictionary))
     fitted = Refinement(dictionary, weights, bias, rule, everything, (), 1, engine="head", stopped="solved")
-    measured = validate(fitted, held_out)
+    measured = validate(fitted, problem.held_out)
     epoch = Epoch(1, loss, measured.loss, measured.accuracy, codes.nnz / len(train.y), 0.0, 0.0, rule.threshold)
     return replace(fitted, history=(epoch,))
 
@@ -114,18 +106,35 @@ SAMPLE_ROWS = 4096
 
 class RefinementProblem(NamedTuple):
     """Optimisation problem of refinement: data, coder, and caps of `radius` around the rows of `dictionary` (n, d).
-    `start` (n, d) are the initial rows inside their caps, None: the centres; only `permitted` weights may be nonzero,
-    None: all."""
+    `start` (n, d) are the initial rows, brought into their caps, None: the centres; only `permitted` weights may be
+    nonzero, None: all."""
 
     dictionary: np.ndarray
     train: Labelled
     held_out: Labelled | None
-    coder: ScoreCoder
+    coder: Coder
     radius: float
     classes: int
     training: Training
     start: np.ndarray | None = None
     permitted: Permitted | None = None
+
+    def candidates(self, workers: Workers | None = None) -> Candidates | None:
+        """The concepts that may have a weight for each class, None: all."""
+        return candidates_for(self.dictionary, self.train, self.classes, self.training, workers, self.permitted)
+
+
+def initial_state(problem: RefinementProblem, sample: Embeddings) -> State:
+    """The start of training: the dictionary inside its caps, the coder's rule for it, and small random weights."""
+    assert is_differentiable(problem.coder)
+    first = problem.dictionary
+    if problem.start is not None:
+        first = project_to_cap(np.asarray(problem.start, np.float32), problem.dictionary, problem.radius)
+    n, classes = len(first), problem.classes
+    bound = 1.0 / math.sqrt(n)
+    weights = np.random.default_rng([problem.training.seed, 0]).uniform(-bound, bound, (n, classes))
+    rule = problem.coder.rule(sample, first)
+    return State(first, weights.astype(np.float32), np.zeros(classes, np.float32), rule)
 
 
 class Trainer:
@@ -147,28 +156,21 @@ class Trainer:
         self.center = problem.dictionary  # their rows of it
         self.training, self.m = problem.training, len(problem.train.y)
         self.sample = problem.train.sample(SAMPLE_ROWS)
-        first = problem.dictionary if problem.start is None else problem.start
-        rule = problem.coder.rule(self.sample, first)
-        n, classes = len(first), problem.classes
-        bound = 1.0 / math.sqrt(n)
-        weights = np.random.default_rng([self.training.seed, 0]).uniform(-bound, bound, (n, classes))
-        self.start = State(first, weights.astype(np.float32), np.zeros(classes, np.float32), rule)
+        self.start = initial_state(problem, self.sample)
         self.settings = StepSettings.of(
             radius=problem.radius,
             adaptive=self.training.optimizer == "adaptive",
             momentum=self.training.momentum,
             dropout=self.training.dropout,
             alpha=self.training.penalty(self.m),
-            scale=sample_code_size(rule, self.sample, first, workers),
+            scale=sample_code_size(self.start.rule, self.sample, self.start.dictionary, workers),
             seed=self.training.seed,
             sparse_head=self.training.weights_per_class is not None or problem.permitted is not None,
         )
         self.engine = make_engine(self.start, self.settings, self.center)
         if problem.permitted is not None:  # from the first step on: concepts never adapt to a forbidden weight
             self.engine.restrict(problem.permitted.allowed)
-        self.candidates = candidates_for(
-            problem.dictionary, problem.train, classes, self.training, workers, problem.permitted
-        )
+        self.candidates = problem.candidates(workers)
 
     def run(self, callback: Callback | None = None, checkpoint: Checkpoint | None = None) -> Refinement:
         """All epochs, or as many as improve; the state of the best one."""
@@ -190,32 +192,33 @@ class Trainer:
 
     def _restrict(self, number: int, epochs: int) -> bool:
         """Take weights away from classes that have too many for this epoch; whether they have no more than they may in
-        the end. Then concepts without any leave, if the codes of the others do not depend on them, and the mean length
-        of what is left is held from there on; if few are left, so that images would show none of them, as many as a
-        class has weights, and never more than was asked for."""
+        the end. Then concepts without any leave, too, if the codes of the others do not depend on them, and the mean
+        length of those in play is held from there on."""
+        # Geometrically fewer, because concepts must have time to adapt to the weights that are left
+        # (A sparse head, docs/method.md).
         n, weights = len(self.problem.dictionary), self.training.weights_per_class
         keep, before = (self.training.kept_weights(n, at, epochs) for at in (number, number - 1))
         final = weights is None or (keep or math.inf) <= weights
         if keep is not None and (number == 1 or keep != before):
-            candidates = None if self.candidates is None else self.candidates.of(self.rows)
-            preference = None if self.problem.permitted is None else self.problem.permitted.preference
-            self.engine.restrict(
-                strongest_weights(
-                    self.engine.state(),
-                    self.sample,
-                    keep,
-                    candidates,
-                    self.workers,
-                    preference=None if preference is None else preference[self.rows],
-                )
-            )
+            self.engine.restrict(self._strongest(keep))
             if final:  # once: what is kept from here on has these rows
-                self._leave(*self._playing(self.engine.state(), least=keep))
+                self._keep_rows(*self._in_play(self.engine.state(), least=keep))
         return final
 
-    def _playing(self, state: State, *, least: float = 0.0) -> tuple[np.ndarray, ScoreRule]:
-        """The rows of concepts with a weight, and the rule for them alone, of a mean length of at least `least`, a
-        quarter of them or what was asked for, whichever is least; all rows where that cannot be."""
+    def _strongest(self, keep: int) -> np.ndarray:
+        """Mask (n, C) of the weights that stay, `keep` for each class."""
+        candidates = None if self.candidates is None else self.candidates.of(self.rows)
+        preference = None if self.problem.permitted is None else self.problem.permitted.preference
+        if preference is not None:
+            preference = preference[self.rows]
+        return strongest_weights(
+            self.engine.state(), self.sample, keep, candidates, self.workers, preference=preference
+        )
+
+    def _in_play(self, state: State, *, least: float = 0.0) -> tuple[np.ndarray, ScoreRule]:
+        """The rows of concepts with a weight, and the rule for them alone; all rows where that cannot be. If few are
+        left, images would show none of them: their mean length is at least `least`, but no more than a quarter of them
+        or than was asked for."""
         rows = np.flatnonzero(state.weights.any(axis=1))
         smaller = replace(
             state, dictionary=state.dictionary[rows], weights=state.weights[rows], rule=state.rule.of(rows)
@@ -228,16 +231,19 @@ class Trainer:
                 return rows, rule.recalibrated(self.sample, smaller.dictionary)
         return np.arange(len(state.dictionary)), state.rule
 
-    def _leave(self, rows: np.ndarray, rule: ScoreRule) -> None:
+    def _keep_rows(self, rows: np.ndarray, rule: ScoreRule) -> None:
         """Go on with these rows of the dictionary alone, under their rule."""
         if len(rows) == len(self.rows):
             return
         arrays = self.engine.state_dict()
         self.rows = self.rows[rows]
-        self._remake({name: array[rows] if name in self.engine.by_concept else array for name, array in arrays.items()})
+        # Momentum and running sizes of the rows that stay go on as if the others had never been there.
+        self._rebuild_engine(
+            {name: array[rows] if name in self.engine.by_concept else array for name, array in arrays.items()}
+        )
         self.engine.rule = rule
 
-    def _remake(self, arrays: dict[str, np.ndarray]) -> None:
+    def _rebuild_engine(self, arrays: dict[str, np.ndarray]) -> None:
         """An engine for the rows that are left, in this state."""
         start = State(
             self.start.dictionary[self.rows], self.start.weights[self.rows], self.start.bias,
@@ -250,7 +256,7 @@ class Trainer:
     def _result(self, now: Progress, stopped: Stop) -> Refinement:
         state, kept = now.kept, self.rows
         if self.training.weights_per_class is not None:
-            playing, rule = self._playing(state)
+            playing, rule = self._in_play(state)
             state = State(state.dictionary[playing], state.weights[playing], state.bias, rule)
             kept = kept[playing]
         return Refinement(
@@ -259,13 +265,13 @@ class Trainer:
         )  # fmt: skip
 
     def _resumed(self, checkpoint: Checkpoint | None, run: str) -> Progress:
-        """Where the run stands: at the start, or where its checkpoint left off."""
+        """Progress of the run: at the start, or where its checkpoint left off."""
         held_out = self.problem.held_out
         now = Progress(BestEpoch(self.training, 0 if held_out is None else len(held_out.y)), self.start)
         saved = None if checkpoint is None else checkpoint.load(run)
         if saved is not None:
             self.rows, arrays, rule = unpack(saved, now)
-            self._remake(arrays)
+            self._rebuild_engine(arrays)
             self.engine.rule = rule
         return now
 
@@ -300,17 +306,17 @@ class Trainer:
         return total / m
 
     def _measure(self, number: int, loss: float) -> Epoch:
-        """Where the epoch ended, its threshold set anew; no more is computed than once, and nothing is copied."""
+        """Measurements at the end of an epoch, with its threshold set anew; nothing is computed twice or copied."""
         engine, panels = self.engine, self.engine.panels()
         if self.problem.radius > 0:
             engine.rule, length = recalibrate(engine.rule, panels, self.sample, self.workers)
         else:
             length = length_of(engine.rule, panels, self.sample, self.workers)
         state = engine.view()
-        moved = moved_by(state.dictionary, self.center, self.workers)
+        deviation = measured_deviation(state.dictionary, self.center, self.workers)
         measured = validate(state, self.problem.held_out, self.workers, panels.encoder(engine.rule.criterion()))
         return Epoch(
-            number, loss, measured.loss, measured.accuracy, length, moved.mean, moved.max, engine.rule.threshold
+            number, loss, measured.loss, measured.accuracy, length, deviation.mean, deviation.max, engine.rule.threshold
         )
 
 
@@ -346,7 +352,7 @@ def refine(
     classes : how many there are; by default one more than the largest number in `y`.
     sample_weight : how much each row counts (m,), of mean 1.
     validation : rows of X to hold out, or another (X, y), or None: then the last epoch is kept.
-    left_out : rows of X that are not looked at, for whoever wants to measure on them later.
+    left_out : rows of X that are not used, kept for later measurements.
     permitted : which weights (n, C) knowledge permits, and which of them it confirms; the others stay zero.
     engine : "sparse" (CPU, compiled), "dense" (torch, any device), "auto": sparse on a CPU; both take the same steps.
     callback : called with the epoch and the number of epochs after each.
@@ -358,16 +364,22 @@ def refine(
     X.check_dimension(rows.shape[1])
     train, held_out = split(X, np.asarray(y, np.int64), sample_weight, validation, left_out)
     classes, training = classes or int(train.y.max()) + 1, training or Training()
-    if is_differentiable(coder):
-        first = None if start is None else project_to_cap(np.asarray(start, np.float32), rows, radius)
-        problem = RefinementProblem(rows, train, held_out, coder, radius, classes, training, first, permitted)
-        return _train(problem, choose_engine(engine, coder, training), callback, checkpoint)
-    if radius > 0:
+    problem = RefinementProblem(rows, train, held_out, coder, radius, classes, training, start, permitted)
+    return solve(problem, engine=engine, callback=callback, checkpoint=checkpoint)
+
+
+def solve(
+    problem: RefinementProblem, *, engine: EngineName, callback: Callback | None, checkpoint: Checkpoint | None
+) -> Refinement:
+    """The solution of a problem, by gradient steps; where the coder has no gradient, the best head."""
+    if is_differentiable(problem.coder):
+        return _train(problem, choose_engine(engine, problem.coder, problem.training), callback, checkpoint)
+    if problem.radius > 0:
         raise CCRError(
-            f"{type(coder).__name__} has no gradient, so concepts cannot be refined with it: leave them as they are "
-            "(fidelity=1, or radius=0), or use HardThreshold(length=12)"
+            f"{type(problem.coder).__name__} has no gradient, so concepts cannot be refined with it: leave them as "
+            "they are (fidelity=1, or radius=0), or use HardThreshold(length=12)"
         )
-    fitted = fit_head(rows, train, held_out, coder=coder, classes=classes, training=training, permitted=permitted)
+    fitted = fit_head(problem)
     if callback is not None:
         callback(fitted.history[0], 1)
     return fitted
@@ -403,28 +415,25 @@ class PartedCheckpoint(Checkpoint, Protocol):
         ...
 
 
-class RefineRun(Protocol):
-    """One refinement, with everything else given."""
-
-    def __call__(
-        self, *, training: Training, callback: Callback | None, checkpoint: PartedCheckpoint | None
-    ) -> Refinement: ...
-
-
-def refine_with(
-    run: RefineRun,
+def solve_with_weights(
+    problem: RefinementProblem,
     weights: int | Literal["auto"] | None,
-    held_out: Any,
     *,
-    training: Training,
+    engine: EngineName,
     callback: Callback | None,
     checkpoint: PartedCheckpoint | None,
 ) -> Refinement:
-    """A run with so many weights per class; for "auto", of the runs with each of `TRIED` the one with the fewest whose
-    accuracy on the images held out (see `refine`) is within a standard error of the best."""
+    """The solution with so many weights per class; for "auto", of the solutions with each of `TRIED` the one with the
+    fewest whose accuracy on the images held out is within a standard error of the best."""
+    training = problem.training
+
+    def with_weights(count: int | None, follow: Callback | None, kept: PartedCheckpoint | None) -> Refinement:
+        sparse_problem = problem._replace(training=replace(training, weights_per_class=count))
+        return solve(sparse_problem, engine=engine, callback=follow, checkpoint=kept)
+
     if weights != "auto":
-        return run(training=replace(training, weights_per_class=weights), callback=callback, checkpoint=checkpoint)
-    images = len(held_out[1] if isinstance(held_out, tuple) else held_out)
+        return with_weights(weights, callback, checkpoint)
+    images = 0 if problem.held_out is None else len(problem.held_out.y)
     if not images:
         raise CCRError(
             'weights_per_class="auto" is chosen on validation images, and there are none: give validation=(X, y), a '
@@ -432,9 +441,8 @@ def refine_with(
         )
     done: list[Refinement] = []
     for number, tried in enumerate(TRIED):
-        own = None if checkpoint is None else checkpoint.part(f"weights-{tried or 'all'}")
-        settings = replace(training, weights_per_class=tried)
-        done.append(run(training=settings, callback=_part(callback, number), checkpoint=own))
+        below = None if checkpoint is None else checkpoint.part(f"weights-{tried or 'all'}")
+        done.append(with_weights(tried, _part(callback, number), below))
     accuracies = [result.history[result.best_epoch - 1].validation_accuracy for result in done]
     least = max(accuracies) - replace(training, tol=None).tolerance(max(accuracies), images)
     return next(result for result, accuracy in zip(done, accuracies, strict=True) if accuracy >= least)

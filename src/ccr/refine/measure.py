@@ -25,8 +25,8 @@ from ccr.coding import (
     Panels,
     Rule,
     ScoreRule,
-    as_it_falls,
     map_codes,
+    no_tie_break,
     root_mean_square,
     rule_to_dict,
     score_rule,
@@ -34,7 +34,7 @@ from ccr.coding import (
 from ccr.errors import CCRError, FormatError
 from ccr.heads import entry_logits
 from ccr.inputs import Embeddings
-from ccr.io.files import ASIDE, MOST_TENSOR_BYTES, read_object, read_regular, understood, write_bytes
+from ccr.io.files import ASIDE, MOST_TENSOR_BYTES, format_errors, read_object, read_regular, write_bytes
 from ccr.io.remote import Place, as_place
 from ccr.kernels import Criterion
 from ccr.metrics import Deviation, distances
@@ -73,7 +73,7 @@ def validate(
         losses = np.log(np.exp(logits, out=logits).sum(axis=1, dtype=np.float64)) + top - true
         return float(losses @ data.weight[part]), int((right == y).sum())
 
-    decide = None if encode is None else as_it_falls(encode)
+    decide = None if encode is None else no_tie_break(encode)
     measured = map_codes(state.rule, data.X, state.dictionary, use, rows=data.rows, workers=workers, decide=decide)
     sums = np.array([(loss, right) for loss, right in measured], np.float64).reshape(-1, 2).sum(axis=0)
     loss, right = (float(value) / len(data.y) for value in sums)
@@ -86,8 +86,8 @@ def recalibrate(
     """The rule fitted again to a dictionary that moved, if it is held to a length, and its mean number of active
     concepts: both by one pass over the sample."""
     if rule.target_length is not None:
-        found = _with_panels(panels, rule.nearby(), sample, workers, rule.levels)
-        fitted = rule.recalibrated_by(np.concatenate(found), len(sample))
+        levels = _with_panels(panels, rule.nearby(), sample, workers, rule.levels)
+        fitted = rule.recalibrated_by(np.concatenate(levels), len(sample))
         if fitted is not None:
             return fitted
         rule = rule.recalibrated(sample, panels.dictionary)
@@ -114,11 +114,11 @@ def _with_panels(
     return workers.map(lambda part: use(panels.encoder(criterion)(sample.span(part.start, part.stop))), spans)
 
 
-def moved_by(dictionary: np.ndarray, center: np.ndarray, workers: Workers | None) -> Deviation:
+def measured_deviation(dictionary: np.ndarray, center: np.ndarray, workers: Workers | None) -> Deviation:
     """`deviation` of the dictionary from its centres, by all threads."""
     spans = [slice(start, start + SPAN) for start in range(0, len(center), SPAN)]
-    found = (workers or Workers(1)).map(lambda part: distances(dictionary[part], center[part]), spans)
-    every = np.concatenate(found)
+    parts = (workers or Workers(1)).map(lambda part: distances(dictionary[part], center[part]), spans)
+    every = np.concatenate(parts)
     return Deviation(float(every.mean()), float(every.max()))
 
 
@@ -153,7 +153,7 @@ def strongest_weights(
 def strongest(
     weights: np.ndarray, size: np.ndarray, keep: int, candidates: Candidates | None = None, *, one_sided: bool
 ) -> np.ndarray:
-    """Which weights (n, C) are, for each class, among its `keep` of largest |weight| x size, for codes of these sizes
+    """Mask (n, C) of the `keep` weights of each class of largest |weight| x size, for codes of these sizes
     (n,); weights without effect never are. Of one-sided codes, which say what an image shows, only positive weights
     are: a class keeps what speaks for it, and no image is left without a word. Where there are `candidates`, only their
     weights are, unless none of them speaks for the class."""
@@ -304,7 +304,7 @@ class CheckpointFolder:
         path = self.folder / SEED
         if path.exists():
             kept = read_object(path, "be the JSON of a seed", f"delete {self.folder} to start again")
-            with understood(path, "hold a seed", f"delete {self.folder} to start again"):
+            with format_errors(path, "hold a seed", f"delete {self.folder} to start again"):
                 return int(kept["seed"])
         if not (self.folder / PROGRESS).exists():
             self._check_free()
@@ -351,7 +351,7 @@ class CheckpointFolder:
 
     def _arrays(self, progress: Mapping[str, Any]) -> dict[str, np.ndarray]:
         path = self.folder / Path(str(progress.get("tensors"))).name
-        with understood(path, "hold an epoch of the run", f"delete {self.folder} to start again"):
+        with format_errors(path, "hold an epoch of the run", f"delete {self.folder} to start again"):
             blob = read_regular(path, MOST_TENSOR_BYTES)
             if hashlib.sha256(blob).hexdigest() != progress.get("tensors_sha256"):
                 raise ValueError("its checksum is not the one in progress.json")

@@ -21,8 +21,8 @@ PENALTY = 3.0
 LARGEST_BATCH, STEPS_PER_EPOCH = 2048, 100
 #: Shares of the epochs between which a sparse head loses its weights.
 PRUNE_FROM, PRUNE_TO = 0.1, 0.5
-#: Candidates, in weights per class, where knowledge is given and nothing else is asked for: concepts that nobody
-#: confirmed only take the places that confirmed ones leave (measured: benchmarks/knowledge.py --review).
+#: Candidates, in weights per class, where knowledge is given and nothing else is asked for: unconfirmed
+#: concepts only take the places that confirmed ones leave (measured: benchmarks/knowledge.py --review).
 KNOWN_CANDIDATES = 1.0
 #: Options that are whole numbers from 1 on, or None, and what they count.
 COUNTS = {
@@ -105,7 +105,7 @@ class Training:
         return PENALTY / m if self.alpha is None else self.alpha
 
     def tolerance(self, accuracy: float, n: int) -> float:
-        """How far below the best accuracy, on n validation images, an epoch still counts as equally good."""
+        """Difference to the best accuracy, on n validation images, within which an epoch counts as equally good."""
         return math.sqrt(max(accuracy * (1.0 - accuracy), 0.0) / n) if self.tol is None else self.tol
 
     def rates(self, radius: float) -> tuple[float, float]:

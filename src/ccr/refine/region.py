@@ -57,7 +57,7 @@ def unrefined(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, **({"fidelity": 1.0} if settings.get("radius") is None else {"radius": 0.0})}
 
 
-def bound_in_words(settings: Mapping[str, Any]) -> str:
+def bound_text(settings: Mapping[str, Any]) -> str:
     """The bound on concepts as text, such as "radius 0.1" or "fidelity 0.9"."""
     radius = settings.get("radius")
     fidelity = chosen_fidelity(radius, settings.get("fidelity"))
@@ -130,7 +130,7 @@ Claims = Literal["open", "confirmed"]
 
 
 @dataclass(frozen=True, eq=False)
-class Informed:
+class GroundedBound:
     """A bound whose concepts are grounded, the weights that are permitted, and the `rows` of the list that may have one
     for some class: `bound`, `permitted`, and the `texts` and `evidence` by which concepts were grounded are of these
     alone. `transfer` is that of the whole list; `groups` are the means of the classes' training images, with which
@@ -155,7 +155,7 @@ class Informed:
         *,
         claims: Claims,
         min_transfer: float | None,
-    ) -> Informed:
+    ) -> GroundedBound:
         """Ground concepts, forbid weights and measure transfer by this knowledge, on the training rows of X alone."""
         names, texts = bound.initial.names, bound.initial.embeddings
         if knowledge is None:
@@ -164,11 +164,11 @@ class Informed:
         answers = knowledge.aligned(classes, names)
         groups = class_groups(train, len(classes))
         photos = _photo_evidence(knowledge, train, X, names)
-        found = evidence(answers, groups, unknown=UNKNOWN_SHARE)
-        moved = transfer(texts, answers, groups, photos)
+        known = evidence(answers, groups, unknown=UNKNOWN_SHARE)
+        transfers = transfer(texts, answers, groups, photos)
         permitted = permitted_weights(answers, claims)
         if min_transfer is not None:
-            permitted.allowed[moved < min_transfer] = False
+            permitted.allowed[transfers < min_transfer] = False
         rows = np.flatnonzero(permitted.allowed.any(axis=1))
         if not len(rows):
             raise CCRError(
@@ -176,35 +176,37 @@ class Informed:
                 'for some, or use claims="open"'
             )
         _warn_of_silent_classes(permitted.allowed, classes, claims)
-        found = found.plus(photos)
-        grounded = bound.at(ground(texts, found), rows)
-        return cls(grounded, rows, permitted.of(rows), moved, groups, texts[rows], found.of(rows))
+        known = known.plus(photos)
+        grounded = bound.at(ground(texts, known), rows)
+        return cls(grounded, rows, permitted.of(rows), transfers, groups, texts[rows], known.of(rows))
 
     def shifts(self, concepts: np.ndarray, images: np.ndarray, shows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        """How far (k, d) each of these concepts (k,) would be from where it was grounded if one answer, whether an
+        """Shifts (k, d) of these concepts (k,) from where they were grounded if one answer, whether an
         image (k, d) of a class (k,) `shows` it (k,), were about the mean of the other images of its class."""
         assert self.groups is not None
         assert self.texts is not None
         assert self.evidence is not None
-        own, texts, counts = self.evidence.of(concepts), self.texts[concepts], self.groups.counts[classes][:, None]
+        answered, texts, counts = self.evidence.of(concepts), self.texts[concepts], self.groups.counts[classes][:, None]
         others = (counts * self.groups.means[classes] - images) / np.maximum(counts - 1, 1)
         change = np.where(counts > 1, others - images, 0.0)  # no other images, no mean of theirs
-        return ground(texts, own.replaced(change, shows)) - ground(texts, own)
+        return ground(texts, answered.replaced(change, shows)) - ground(texts, answered)
 
 
-def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = None) -> dict[str, float]:
+def measure_transfer(
+    knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = None, *, grounded: bool = True
+) -> dict[str, float]:
     """The transfer of each concept by name, on training images X (m, d) and labels y (m,), or a store, in the images'
-    metric; NaN where it cannot be measured."""
+    metric, `grounded` or by the text alone; NaN where it cannot be measured."""
     labels = number_labels(labels_of(X, y), len(Embeddings(X)))
     space = Space.fit_metric(concepts.embeddings, X, shrinkage=0.5)
     train, classes = split(space.images(X), labels.y, None, None)[0], labels.classes.tolist()
     photos = _photo_evidence(knowledge, train, X, concepts.names)
     answers, groups = knowledge.aligned(classes, concepts.names), class_groups(train, len(classes))
-    found = transfer(space.own_texts(concepts.embeddings), answers, groups, photos)
+    found = transfer(space.own_texts(concepts.embeddings), answers, groups, photos, grounded=grounded)
     return dict(zip(concepts.names, found.tolist(), strict=True))
 
 
-def informed_facts(knowledge: Knowledge | None, known: Informed, names: Sequence[str]) -> dict[str, Any]:
+def informed_facts(knowledge: Knowledge | None, known: GroundedBound, names: Sequence[str]) -> dict[str, Any]:
     """Fields of a `Provenance` about the knowledge that the model was fitted with; none without knowledge."""
     if known.transfer is None:
         return {}
@@ -236,20 +238,20 @@ def check_claims(knowledge: Any, claims: Any, min_transfer: Any) -> None:
 
 def _check_names(knowledge: Knowledge, classes: Sequence[Any], concepts: Sequence[str]) -> None:
     """An error where the table is about other things; a warning for names that are probably misspelt."""
-    apart = knowledge.unmatched(classes, concepts)
+    unmatched = knowledge.unmatched(classes, concepts)
     for what, own, theirs, extra in (
-        ("class", knowledge.classes, [str(name) for name in classes], apart.extra_classes),
-        ("concept", knowledge.concepts, list(concepts), apart.extra_concepts),
+        ("class", knowledge.classes, [str(name) for name in classes], unmatched.extra_classes),
+        ("concept", knowledge.concepts, list(concepts), unmatched.extra_concepts),
     ):
         if own and len(extra) == len(own):
-            hint = f" (did you mean {apart.meant[own[0]]!r}?)" if own[0] in apart.meant else ""
+            hint = f" (did you mean {unmatched.meant[own[0]]!r}?)" if own[0] in unmatched.meant else ""
             raise CCRError(
                 f"the knowledge shares no {what} with the data: it has {own[0]!r}{hint}, the data {theirs[0]!r}; names "
                 "must be spelled alike"
             )
-    if apart.meant:
-        shown = ", ".join(f"{name!r} for {known!r}" for name, known in list(apart.meant.items())[:3])
-        more = f" and {len(apart.meant) - 3} more" if len(apart.meant) > 3 else ""
+    if unmatched.meant:
+        shown = ", ".join(f"{name!r} for {known!r}" for name, known in list(unmatched.meant.items())[:3])
+        more = f" and {len(unmatched.meant) - 3} more" if len(unmatched.meant) > 3 else ""
         warnings.warn(
             f"names of the knowledge are not those of the data: {shown}{more}; their answers are not used: "
             "`ccr knowledge check` lists all",
@@ -276,12 +278,12 @@ def _photo_evidence(knowledge: Knowledge, train: Labelled, X: Any, names: Sequen
         return None
     paths = store_part(X, "paths")
     known = [str(row) for row in range(len(train.X))] if paths is None else [str(path) for path in paths]
-    wanted = {name: number for number, name in enumerate(knowledge.photos)}
+    numbers_of = {name: number for number, name in enumerate(knowledge.photos)}
     rows, numbers = [], []
     for row in train.rows.tolist():
-        if known[row] in wanted:
+        if known[row] in numbers_of:
             rows.append(row)
-            numbers.append(wanted[known[row]])
+            numbers.append(numbers_of[known[row]])
     if not rows:
         return None
     answers = knowledge.aligned_photos(names)[numbers]

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -24,10 +23,11 @@ import numpy as np
 
 from ccr.concepts import Concepts
 from ccr.errors import CCRError, FormatError, WriteError
+from ccr.explain.terms import PlainResult
 from ccr.io.files import MOST_BYTES, lock, open_regular
 from ccr.knowledge import Answer, Knowledge, Verdict
 from ccr.metrics import cohens_kappa
-from ccr.utils.texts import check_name, visible
+from ccr.utils.texts import check_name, timestamp, visible
 
 Reply = Literal["yes", "no", "unclear"]
 Reason = Literal["", "background", "wrong of this class", "true of all classes", "not to be seen", "never"]
@@ -48,7 +48,7 @@ _REMEDY = "mend or delete that line; the others stay as they are"
 class Decision:
     """One answer of one reviewer to "the class `label` shows `concept`?"; `label` None is every class at once.
 
-    `model` is the digest of the model that made the claim, `digest` that of the concept (`concept_digest`): a concept
+    `model` is the digest of the model that made the claim, `digest` that of the concept (`concept_digests`): a concept
     that was taught anew has another one, and is asked again.
     """
 
@@ -78,9 +78,9 @@ class Vote(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ReviewerAgreement:
-    """How two reviewers agree on the `questions` that both answered: the `share` of equal answers, and Cohen's `kappa`,
-    which is 0 for chance; None where it is not defined."""
+class ReviewerAgreement(PlainResult):
+    """Agreement of two reviewers on the `questions` that both answered: the `share` of equal answers, and Cohen's
+    `kappa`, which is 0 for chance; None where it is not defined."""
 
     first: str
     second: str
@@ -102,21 +102,14 @@ def _directions(dimensions: int) -> np.ndarray:
     return np.random.default_rng(38).standard_normal((dimensions, SKETCH))
 
 
-def concept_digest(embedding: Any) -> str:
-    """A sketch of a concept's embedding (d,), its text's or what photos taught, in hexadecimal digits; `same_concept`
-    compares two. A hash would take the last digit of a float for another concept."""
-    return _sketches(np.asarray(embedding, np.float64).reshape(1, -1))[0]
-
-
 @lru_cache(maxsize=4)
 def concept_digests(concepts: Concepts) -> dict[str, str]:
-    """The digest of every concept by name; known for the last lists, for every answer asks for them."""
-    return dict(zip(concepts.names, _sketches(np.asarray(concepts.embeddings, np.float64)), strict=True))
-
-
-def _sketches(rows: np.ndarray) -> list[str]:
+    """A sketch of every concept's embedding, its text's or what photos taught, in hexadecimal digits, by name;
+    `same_concept` compares two. A hash would take the last digit of a float for another concept. Known for the last
+    lists, for every answer asks for them."""
+    rows = np.asarray(concepts.embeddings, np.float64)
     values = np.round(rows @ _directions(rows.shape[1]) / STEP).clip(-32_768, 32_767).astype(">i2")
-    return [row.tobytes().hex() for row in values]
+    return {name: row.tobytes().hex() for name, row in zip(concepts.names, values, strict=True)}
 
 
 def same_concept(first: str, second: str) -> bool:
@@ -197,7 +190,9 @@ class Decisions:
     ) -> Decision:
         """Log an answer about the class `label`, None: every class. It is on the disk when this returns."""
         said = {"class": None if label is None else str(label), "concept": concept, "answer": answer, "reason": reason}
-        made = _checked({"id": secrets.token_hex(8), "by": by, "at": _now(), **said, "model": model, "digest": digest})
+        made = _checked(
+            {"id": secrets.token_hex(8), "by": by, "at": timestamp(), **said, "model": model, "digest": digest}
+        )
         self._append([made.to_dict()])
         return made
 
@@ -213,7 +208,7 @@ class Decisions:
         if found is None:
             what = "no decision is left" if id is None else f"no decision {visible(str(id))!r} of theirs is there"
             raise CCRError(f"only a reviewer's own decisions can be taken back, and for {visible(by)!r} {what}")
-        self._append([{"undo": found.id, "by": by, "at": _now()}])
+        self._append([{"undo": found.id, "by": by, "at": timestamp()}])
         return found
 
     def of(self, concepts: Concepts | None) -> Decisions:
@@ -240,19 +235,20 @@ class Decisions:
     ) -> tuple[Vote, ...]:
         """The last answer of every reviewer about a claim, and of a table `known` the one that it has from somebody.
 
-        A `viewer` who has not decided yet sees nobody's: reviewers are blind to each other until then.
+        A `viewer` who has not decided yet sees the table's alone: reviewers are blind to each other until then.
         """
-        found: dict[str, Vote] = {}
+        table: dict[str, Vote] = {}
         told = None if known is None else known.find(label, concept)
         if told is not None and told.source in TRUSTED and told.answer != "unknown" and not self._is_own(told):
             name = told.by or told.source
-            found[name] = Vote(name, told.answer, "", told.at, told.source)
+            table[name] = Vote(name, told.answer, "", told.at, told.source)
+        said: dict[str, Vote] = {}
         for one in self._grouped[0].get(concept, ()):
             if one.label is None or one.label == str(label):
-                found[one.by] = Vote(one.by, one.answer, one.reason, one.at)
-        if viewer is not None and viewer not in found:
-            return ()
-        return tuple(found.values())
+                said[one.by] = Vote(one.by, one.answer, one.reason, one.at)
+        if viewer is not None and viewer not in table | said:
+            return tuple(vote for name, vote in table.items() if name not in said)
+        return tuple((table | said).values())
 
     def verdict(self, votes: Sequence[Vote], policy: Policy = "one") -> Reply | Literal["disputed", "open"]:
         """Verdict of the votes about a claim: yes or no where enough reviewers agree and none says the opposite."""
@@ -293,11 +289,11 @@ class Decisions:
         return Knowledge.of([*rest, *(one for one in said if one is not None)])
 
     def agreements(self) -> tuple[ReviewerAgreement, ...]:
-        """How each two reviewers agree."""
+        """Agreement of each pair of reviewers."""
         return tuple(self.agreement(*pair) for pair in combinations(self.reviewers, 2))
 
     def agreement(self, first: str, second: str) -> ReviewerAgreement:
-        """How two reviewers agree on what both answered; a concept that both struck counts as one question."""
+        """Agreement of two reviewers on what both answered; a concept that both struck counts as one question."""
         said = [self._said(by) for by in (first, second)]
         asked = {question for one in said for question in one}
         pairs = [(_answer(said[0], *question), _answer(said[1], *question)) for question in sorted(asked, key=str)]
@@ -403,10 +399,6 @@ def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
     with _appending(path) as handle:
         _write(handle, text)
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def check_policy(policy: Any) -> None:

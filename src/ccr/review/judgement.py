@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ccr.errors import CCRError, FormatError
+from ccr.explain.terms import plain
 from ccr.io.files import lock, write_text
 from ccr.metrics import SHOWN, Interval, cohens_kappa
 from ccr.utils.texts import check_name, did_you_mean, visible
@@ -232,7 +233,7 @@ def read_answers(path: str | os.PathLike[str], sheet: Sheet) -> tuple[str, dict[
 
 @dataclass(frozen=True)
 class OriginScore:
-    """How true the claims of one origin are.
+    """Truth of the claims of one origin.
 
     `claims` were made, `judged` of them have a verdict. `true`, `half` and `false` are shares of the judged claims;
     where several judges judged a claim, each counts for its part. `share` is `true` plus half of `half`, with the
@@ -256,7 +257,7 @@ class OriginScore:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two judges agree on the claims that both judged; None without any, and where kappa is not defined."""
+    """Agreement of two judges on the claims that both judged; None without any, and where kappa is not defined."""
 
     judges: tuple[str, str]
     claims: int
@@ -276,17 +277,12 @@ class Scores:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
-        origins = [
-            {name: list(value) if isinstance(value, tuple) else value for name, value in vars(origin).items()}
-            for origin in self.origins
-        ]
-        agreements = [{**vars(one), "judges": list(one.judges)} for one in self.agreements]
         return {
             "photos": self.photos,
             "claims": self.claims,
             "judges": [{"name": judge, "left": left} for judge, left in self.left.items()],
-            "origins": origins,
-            "agreements": agreements,
+            "origins": plain(self.origins),
+            "agreements": plain(self.agreements),
         }
 
 

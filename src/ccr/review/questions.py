@@ -276,7 +276,7 @@ class Review:
 
     def claims(self, *, viewer: str | None = None) -> tuple[ReviewQuestion, ...]:
         """Every claim of the model, by class, the largest weight first. To a `viewer` who has not decided yet, the
-        votes of others are not shown, and a claim that they settled or dispute is open."""
+        votes of other reviewers are not shown, and a claim that they settled or dispute is open."""
         return tuple(self.question(claim.label, claim.concept, viewer=viewer) for claim in self._claims)
 
     def question(self, label: Any, concept: str, *, viewer: str | None = None) -> ReviewQuestion:
@@ -317,13 +317,6 @@ class Review:
             labels = self.model.classes.tolist()
             self._told = (own, own.knowledge(self.policy, classes=labels, known=self.known))
         return self._told[1]
-
-    def thin_classes(self) -> dict[str, int]:
-        """Classes with fewer than two reasons that were not rejected, and how many they have."""
-        counts = dict.fromkeys((str(label) for label in self.model.classes.tolist()), 0)
-        for one in self.claims():
-            counts[str(one.label)] += one.state != "rejected"
-        return {label: count for label, count in counts.items() if count < FEWEST_REASONS}
 
     @property
     def _model(self) -> str:
@@ -459,7 +452,7 @@ class ReviewEvidence:
         return tuple(found)
 
     def _standing(self, review: Review, known: Knowledge) -> np.ndarray:
-        """How far the images of each class stand out on every concept of the list (C, n), in standard deviations over
+        """Standing (C, n) of each class's images on every concept of the list, in standard deviations over
         the classes."""
         groups = self._groups
         scores = groups.means @ self._grounded(review, known).T

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ccr.errors import CCRError
 from ccr.explain.claims import Claim
+from ccr.explain.terms import plain
 from ccr.io.provenance import Signature, Statement, whole_list
 from ccr.knowledge import Knowledge
 from ccr.labels import store_part, validation_pair
@@ -20,8 +19,8 @@ from ccr.refine import Callback
 from ccr.refine.region import Claims
 from ccr.review.decisions import Decisions, Policy
 from ccr.review.questions import FEWEST_REASONS, Review, ReviewQuestion, class_numbers
-from ccr.utils.processes import Tell
-from ccr.utils.texts import check_name, listed
+from ccr.utils.processes import OnProgress
+from ccr.utils.texts import check_name, listed, timestamp
 
 # Signing: a model gets a signature once every claim is confirmed; the next change ends it.
 
@@ -56,7 +55,7 @@ def sign(
         raise CCRError("the model makes no claim, so there is nothing to sign: it has no positive weight")
     made = Signature(
         by.strip(),
-        at or datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        at or timestamp(),
         policy,
         tuple(_statement(one) for one in claims),
         tuple(_never(review)),
@@ -101,6 +100,17 @@ def review_rows(review: Review) -> list[dict[str, Any]]:
         weight = weights.get((one.label, one.concept))
         rows.append({**one.to_dict(), "answer": said, "state": state, "weight": weight})
     return [{name: row[name] for name in COLUMNS} for row in rows]
+
+
+def review_table(review: Review, name: str) -> dict[str, Any]:
+    """The rows of `review_rows` as claims of the model `name`, with its signature; plain types only, ready for JSON."""
+    signature = review.model.signature
+    return {
+        "model": name,
+        "signed": review.model.is_signed,
+        "signature": None if signature is None else signature.to_dict(),
+        "claims": review_rows(review),
+    }
 
 
 def _named(left: Any) -> str:
@@ -167,6 +177,10 @@ class ThinClass:
     label: str
     reasons: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {"class": self.label, "reasons": self.reasons, "remedy": self.remedy}
+
     @property
     def remedy(self) -> str:
         """Advice for the class, as a sentence."""
@@ -197,17 +211,8 @@ class ReviewRound:
     thin: tuple[ThinClass, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {
-            "gone": [claim.to_dict() for claim in self.gone],
-            "new": [claim.to_dict() for claim in self.new],
-            "kept": self.kept,
-            "accuracy_before": self.accuracy_before,
-            "accuracy_after": self.accuracy_after,
-            "images": self.images,
-            "measured": self.measured,
-            "thin": [{"class": one.label, "reasons": one.reasons, "remedy": one.remedy} for one in self.thin],
-        }
+        """Plain types only, ready for JSON, without the models."""
+        return {name: plain(value) for name, value in vars(self).items() if name not in ("before", "after")}
 
 
 def refit(
@@ -257,7 +262,7 @@ def out_of_fold(
     folds: int = FOLDS,
     groups: Any = None,
     random_state: int = 0,
-    tell: Tell | None = None,
+    tell: OnProgress | None = None,
 ) -> OutOfFold:
     """Predictions for images (X, y), or a store, that the model was trained on: `folds` refits by its own settings and
     knowledge, each on the images of the other folds. What was edited by hand is not in the refits.
@@ -303,7 +308,7 @@ def review_round(
     unseen: Any = None,
     before: float | None = None,
     folds: int = FOLDS,
-    tell: Tell | None = None,
+    tell: OnProgress | None = None,
 ) -> ReviewRound:
     """Refit the model on (X, y), or a store, with what was answered, and compare both.
 
@@ -386,7 +391,7 @@ def _group_folds(groups: np.ndarray, numbers: np.ndarray, folds: int, seed: int)
 
 
 def _rows(X: Any, rows: np.ndarray) -> Any:
-    """Some rows of X, as a store if it is one: photos are known by a store's paths."""
+    """Selection of rows of X, as a store if it is one: photos are known by a store's paths."""
     select: Callable[..., Any] | None = store_part(X, "select")
     return X[rows] if select is None else X.select(rows=rows)
 

@@ -13,10 +13,10 @@ from ccr.errors import CCRError, MissingExtraError, UnreachableError
 from ccr.utils.processes import Done
 
 
-# Ray actors on the driver's node (see `beside_driver`): workers send progress to them, or get items from them. This
+# Ray actors on the driver's node (see `driver_actor`): workers send progress to them, or get items from them. This
 # module does not import torch, so that each takes a moment to start and little memory.
-class Board:
-    """Where workers write how far they are, for the process that waits for them."""
+class ProgressActor:
+    """Actor that collects the progress of workers for the process that waits for them."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[tuple[Any, ...], int]] = []
@@ -44,7 +44,7 @@ class ItemActor:
 # Connecting to a Ray cluster, at an address or on this machine alone, and checking the versions on its nodes.
 #: Seconds in which a cluster must answer, and in which its nodes must say what is installed on them.
 ANSWER, VERSIONS = 5.0, 120.0
-#: What all nodes must have in the same version: numbers, or what is sent between them, depend on it.
+#: Packages that all nodes must have in the same version: numbers, or what is sent between them, depend on it.
 COMPARED = ("ccr-xai", "ray", "torch", "numpy", "pyarrow")
 #: Memory of the object store of a cluster of this machine: what is sent between tasks is small.
 OBJECT_STORE_BYTES = 400 << 20
@@ -98,7 +98,7 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _start(ray: Any, quiet: dict[str, Any]) -> None:
-    """A cluster of this machine. Ray's processes listen on every address of it: whoever reaches one of them without
+    """A cluster of this machine. Ray's processes listen on every address of it: anyone who reaches one of them without
     having to show a token could run code here, so that a Ray that demands none is not used unless it was told to."""
     chosen = os.environ.get("RAY_AUTH_MODE")
     ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
@@ -125,7 +125,7 @@ def _refuse(address: str, error: Exception) -> NoReturn:
 
 
 def _check_answers(address: str) -> None:
-    """An error within seconds where nobody listens at HOST:PORT; Ray itself would try for minutes."""
+    """An error within seconds where no process listens at HOST:PORT; Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not (colon and host and port.isdecimal()):
         raise CCRError(f"the address of a cluster is HOST:PORT, ray://HOST:PORT, auto or local, got {address!r}")
@@ -179,7 +179,7 @@ def compare_versions(here: Mapping[str, str], there: Mapping[str, str], node: st
 
 
 @contextmanager
-def in_words(ray: Any) -> Iterator[None]:
+def task_errors(ray: Any) -> Iterator[None]:
     """Errors of tasks as the errors that they raised."""
     try:
         yield
@@ -198,16 +198,16 @@ def raise_original(error: BaseException) -> None:
     seen: set[int] = set()
     waiting: list[Any] = [error]
     while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+        cause = waiting.pop()
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, CCRError):
+        seen.add(id(cause))
+        if isinstance(cause, CCRError):
             # Ray makes an error of two classes of it; one of the plain class is raised.
-            kind = next(base for base in type(one).__mro__ if base.__module__ == "ccr.errors")
-            raise (kind if kind is not CCRError else CCRError)(_message(one)) from None
-        waiting += [getattr(one, "cause", None), one.__cause__, one.__context__]
-        failures = getattr(one, "worker_failures", None)
+            kind = next(base for base in type(cause).__mro__ if base.__module__ == "ccr.errors")
+            raise (kind if kind is not CCRError else CCRError)(_message(cause)) from None
+        waiting += [getattr(cause, "cause", None), cause.__cause__, cause.__context__]
+        failures = getattr(cause, "worker_failures", None)
         waiting += list(failures.values()) if isinstance(failures, dict) else []
 
 
@@ -223,7 +223,7 @@ def workers_of(ray: Any, wanted: int | None) -> tuple[int, bool]:
     return wanted or gpus or max(1, int(resources.get("CPU", 1))), gpus > 0
 
 
-def beside_driver(ray: Any, kind: type, *arguments: Any) -> Any:
+def driver_actor(ray: Any, kind: type, *arguments: Any) -> Any:
     """An actor on the node of this process, so that what it holds is lost with this process and not before."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -22,16 +22,24 @@ import numpy as np
 
 from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset, Sample, content_hash, split_dataset
 from ccr.data.store import EmbedSummary, layout
-from ccr.data.store.embedding import BATCHES_PER_CHUNK, Progress, summarise
+from ccr.data.store.embedding import (
+    BATCHES_PER_CHUNK,
+    Progress,
+    check_same_files,
+    check_same_plan,
+    describe,
+    make_plan,
+    prepared,
+    summarise,
+)
 from ccr.data.store.matrix import Totals, finish, refuse_empty, remove_progress, write_shard
-from ccr.data.store.plan import check_same_files, check_same_plan, describe, make_plan, prepared
 from ccr.data.store.workers import ChunkBuilder, Decoded, FirstRow, Limits
 from ccr.encoders import Encoder
 from ccr.encoders.registry import checked_batch_size
 from ccr.errors import CCRError, UnreachableError
 from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
 from ccr.io.remote import AnyPath, Place, as_place
-from ccr.scale.cluster import beside_driver, connected, in_words
+from ccr.scale.cluster import connected, driver_actor, task_errors
 from ccr.scale.prediction import EncoderOfNode, Member, answers
 
 # Contents: the hash of every image of a data set, found by tasks all over a cluster, so that copies are known before
@@ -76,7 +84,7 @@ def identities(dataset: Dataset, contents: np.ndarray) -> list[object]:
 
 
 def first_samples(contents: np.ndarray) -> np.ndarray:
-    """For each sample the number of the first that has its content; one that cannot be read has none but itself."""
+    """Number of the first sample with the content of each; one that cannot be read has its own."""
     _, first, inverse = np.unique(contents, return_index=True, return_inverse=True)
     return np.where(contents == b"", np.arange(len(contents)), first[inverse.ravel()])
 
@@ -122,7 +130,7 @@ class StorePart:
     crossing: int
 
     def is_of(self, task: Task) -> bool:
-        """Has every row the content that its sample has now, and is that still first where the part says?"""
+        """Whether every row of the part has its sample's content now, and the first occurrences that the part says."""
         rows, open_ = self.samples - task.start, self.firsts >= 0
         same = task.contents[rows].tolist() == [row["content"].encode() for row in self.metadata]
         return same and np.array_equal(self.firsts[open_], task.firsts[rows][open_])
@@ -200,7 +208,7 @@ def _check(sample: Sample, item: Decoded, content: bytes) -> None:
     if item.failure is not None:
         raise UnreachableError(item.failure)
     if item.image is not None and item.content.encode() != bytes(content):
-        raise CCRError(f"{sample.key!r} changed while it was embedded: let nobody write there, and run again")
+        raise CCRError(f"{sample.key!r} changed while it was embedded: stop what writes there, and run again")
 
 
 # Assembly of the shards of a store: one task per shard, which reads the parts that contain its rows.
@@ -243,14 +251,14 @@ def totals_of(facts: Sequence[dict[str, Any]]) -> Totals:
 
 def pieces(starts: np.ndarray, start: int, stop: int) -> list[tuple[int, int, int]]:
     """The rows start:stop of all, as (part, first row, last row + 1) of parts that begin at `starts`."""
-    found = []
+    spans = []
     for part in range(int(np.searchsorted(starts, start, side="right")) - 1, len(starts) - 1):
         first, last = max(start, int(starts[part])), min(stop, int(starts[part + 1]))
         if first >= stop:
             break
         if first < last:
-            found.append((part, first - int(starts[part]), last - int(starts[part])))
-    return found
+            spans.append((part, first - int(starts[part]), last - int(starts[part])))
+    return spans
 
 
 def write_rows(folder: str, number: int, wanted: Sequence[tuple[int, int, int]], shape: Shape) -> dict[str, Any]:
@@ -260,10 +268,10 @@ def write_rows(folder: str, number: int, wanted: Sequence[tuple[int, int, int]],
 
     @lru_cache(maxsize=64)
     def part(which: int) -> StorePart:
-        found = load_part(part_path(place, which), shape.dimension, shape.dtype)
-        if found is None:
+        loaded = load_part(part_path(place, which), shape.dimension, shape.dtype)
+        if loaded is None:
             raise UnreachableError(f"part {which} of {folder} was damaged meanwhile: run the same command again")
-        return found
+        return loaded
 
     rows, metadata = [], []
     for which, start, stop in wanted:
@@ -307,23 +315,19 @@ def embed(
 
     Parameters
     ----------
-    dataset : Dataset
-        The images, as `open_dataset` or `open_samples` gives them; without splits of their own they are divided here.
-    encoder : Encoder
-        As `load_encoder` gives it; every worker loads the same by its name.
-    out : str or Path
-        The store's URL, or a folder that all nodes see.
-    address : str
-        The cluster: HOST:PORT, "auto" (one that runs here, or a new one) or "local".
-    workers : int, optional
-        Encoders at work at once. None: one for each GPU, or else for each core, of the cluster.
+    dataset : the images, as `open_dataset` or `open_samples` gives them; without splits of their own they are divided
+        here.
+    encoder : as `load_encoder` gives it; every worker loads the same by its name.
+    out : the store's URL, or a folder that all nodes see.
+    address : the cluster: HOST:PORT, "auto" (one that runs here, or a new one) or "local".
+    workers : encoders at work at once. None: one for each GPU, or else for each core, of the cluster.
     val, test, seed
         As of `open_dataset`.
     dtype, batch_size, shard_size, max_pixels, max_bytes, strict, progress
         As of `embed_dataset`.
     """
     folder, started = as_place(out).absolute(), time.perf_counter()
-    with connected(address) as ray, in_words(ray):
+    with connected(address) as ray, task_errors(ray):
         contents = hash_dataset(ray, dataset, Limits(max_pixels, max_bytes))
         if not dataset.splits:
             dataset = split_dataset(dataset, val=val, test=test, seed=seed, contents=identities(dataset, contents))
@@ -357,7 +361,7 @@ class _Job:
     ) -> list[dict[str, Any]]:
         """Make all parts that are not there; the facts of each, in order."""
         arguments = {
-            "actor": beside_driver(self.ray, TaskActor, self.dataset, contents, first_samples(contents), self.size),
+            "actor": driver_actor(self.ray, TaskActor, self.dataset, contents, first_samples(contents), self.size),
             "folder": str(self.folder),
             "plan": self.plan,
             "encoder": self.encoder.name,
@@ -405,7 +409,7 @@ class EmbedParts(Member):
     def answer(self, number: int) -> dict[str, Any]:
         import ray
 
-        check_seen(self.folder)
+        check_shared(self.folder)
         path, encoder = part_path(self.folder, number), self.encoder.get()
         task: Task = ray.get(self.actor.task.remote(number))
         part = load_part(path, encoder.dimension, str(self.plan["dtype"]))
@@ -418,7 +422,7 @@ class EmbedParts(Member):
         return {**part.facts(), "samples": len(task.samples), "resumed": resumed}
 
 
-def check_seen(folder: AnyPath) -> None:
+def check_shared(folder: AnyPath) -> None:
     """An error when this node does not see the store that the run began."""
     if not (folder / layout.PROGRESS / layout.PLAN).is_file():
         import socket

@@ -20,7 +20,7 @@ from ccr.io.files import check_writable
 from ccr.io.remote import as_place
 from ccr.refine import Callback, Epoch
 from ccr.refine.measure import CheckpointFolder
-from ccr.scale.cluster import Board, beside_driver, connected, in_words
+from ccr.scale.cluster import ProgressActor, connected, driver_actor, task_errors
 
 #: How often the worker or its node may be lost before the fit is given up; it goes on when it is called again.
 MAX_RETRIES = 10
@@ -48,29 +48,25 @@ def fit(
 
     Parameters
     ----------
-    model : ConceptClassifier
-        What to fit; it is not changed.
+    model : what to fit; it is not changed.
     X, y, validation, sample_weight, callback
         As of `ConceptClassifier.fit`. A store is read by the node, so all nodes must see it; a store brings its labels.
-    storage : str or Path
-        URL, or a folder that all nodes see, for the checkpoint of the last epoch. The same call goes on from there,
-        also after this process was killed; what it wrote is removed when the fit is done.
-    address : str
-        The cluster: HOST:PORT, "auto" (one that runs here, or a new one) or "local".
-    cpus : int or None
-        Cores of the node that the fit takes, and so threads; None: as many as the largest node has.
+    storage : URL, or a folder that all nodes see, for the checkpoint of the last epoch. The same call goes on from
+        there, also after this process was killed; what it wrote is removed when the fit is done.
+    address : the cluster: HOST:PORT, "auto" (one that runs here, or a new one) or "local".
+    cpus : cores of the node that the fit takes, and so threads; None: as many as the largest node has.
     """
     place = as_place(storage).absolute()
     check_writable(place)
-    with connected(address) as ray, in_words(ray):
+    with connected(address) as ray, task_errors(ray):
         cpus = _checked_cpus(ray, cpus)
-        board = None if callback is None else beside_driver(ray, Board)
+        board = None if callback is None else driver_actor(ray, ProgressActor)
         task = ray.remote(num_cpus=cpus, max_retries=MAX_RETRIES)(fit_here)
         running = task.remote(clone(model), X, y, sample_weight, validation, str(place / KEPT), cpus, board)
-        told = _follow(ray, running, board, callback)
+        reported = _follow(ray, running, board, callback)
         fitted: ConceptClassifier = deepcopy(ray.get(running))  # its arrays lie in Ray's memory, which ends with Ray
     if callback is not None:  # lines are lost where the board was out of reach; the last one always arrives
-        for epoch in fitted.history_[told:]:
+        for epoch in fitted.history_[reported:]:
             callback(epoch, len(fitted.history_))
     CheckpointFolder(place / KEPT).remove()
     if isinstance(place, Path):
@@ -97,18 +93,18 @@ def fit_here(
 
 def _follow(ray: Any, running: Any, board: Any, callback: Callback | None) -> int:
     """Wait for the task and tell the callback what it tells the board; the number of the last epoch that was told."""
-    told, done = 0, False
+    reported, done = 0, False
     try:
         while not done:
             done = bool(ray.wait([running], timeout=LOOK)[0])
             with suppress(ray.exceptions.RayError):  # the board is being started again: a line of progress is lost
                 for values, epochs in [] if board is None else ray.get(board.take.remote(), timeout=10):
-                    told = values[0]
+                    reported = values[0]
                     callback(Epoch(*values), epochs)  # type: ignore[misc]
     except BaseException:
         ray.cancel(running, force=True)
         raise
-    return told
+    return reported
 
 
 def _checked_cpus(ray: Any, cpus: int | None) -> int:

@@ -25,8 +25,8 @@ from ccr.data.store.workers import Decoded, Limits, decode_sample
 from ccr.encoders import Encoder, load_encoder
 from ccr.errors import CCRError, UnreachableError
 from ccr.photos.run import Prediction, PredictSummary, Run, photos_run, predict_rows, predict_samples, store_run
-from ccr.scale.cluster import ItemActor, beside_driver, connected, in_words, workers_of
-from ccr.utils.processes import Tell, no_progress
+from ccr.scale.cluster import ItemActor, connected, driver_actor, task_errors, workers_of
+from ccr.utils.processes import OnProgress, no_progress
 
 # A pool of actors of `ray.data`, each with an encoder of its own, that answer numbered tasks in JSON.
 #: Images that an encoder's threads decode ahead, in batches.
@@ -39,13 +39,13 @@ class Member(ABC):
     """One actor of a pool: `answer(number)` does a task, the rest is alike for all."""
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        return {"answer": [json.dumps(self._in_words(int(number))) for number in batch["task"]]}
+        return {"answer": [json.dumps(self._answer_of(int(number))) for number in batch["task"]]}
 
     @abstractmethod
     def answer(self, number: int) -> dict[str, Any]:
         """Do a task; what the driver must know of it, as JSON can hold it."""
 
-    def _in_words(self, number: int) -> dict[str, Any]:
+    def _answer_of(self, number: int) -> dict[str, Any]:
         try:
             return {"task": number, **self.answer(number)}
         except CCRError as error:  # ray.data would wrap it, and lose its class on the way
@@ -96,7 +96,7 @@ def answers(
     blocks = min(len(tasks), MOST_BLOCKS)
     members = min(count, blocks)
     listed = data.from_items([{"task": task} for task in tasks], override_num_blocks=blocks)
-    told = listed.map_batches(
+    rows = listed.map_batches(
         member,
         batch_size=1,
         compute=data.ActorPoolStrategy(min_size=1, max_size=members, initial_size=members),
@@ -104,7 +104,7 @@ def answers(
         num_cpus=None if gpus else 1,
         fn_constructor_kwargs=arguments,
     )
-    for row in told.iter_rows():
+    for row in rows.iter_rows():
         answer = json.loads(row["answer"])
         if "error" in answer:
             raise (UnreachableError if answer["again"] else CCRError)(answer["error"])
@@ -112,7 +112,7 @@ def answers(
 
 
 def _quiet(data: Any) -> None:
-    """No bars and tables of ray.data's own: progress is the caller's."""
+    """Turn off ray.data's own bars and tables: progress is the caller's."""
     context = data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -131,7 +131,7 @@ def predict(
     batch_size: int = 32,
     max_pixels: int = MAX_PIXELS,
     max_bytes: int = MAX_BYTES,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> PredictSummary:
     """Predict every photo into the file `out` on a Ray cluster; go on where an earlier run was stopped.
 
@@ -151,13 +151,13 @@ def predict(
     run = photos_run(model, samples, encoder, out, explain=explain, batch_size=batch_size, limits=limits, tell=tell)
     arguments = {"encoder": encoder.name, "fingerprint": encoder.fingerprint, "batch_size": batch_size}
     arguments |= {"limits": tuple(limits), "explain": explain}
-    with connected(address) as ray, in_words(ray):
+    with connected(address) as ray, task_errors(ray):
 
         def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
             if numbers:
-                seen = beside_driver(ray, ItemActor, [_from_anywhere(sample) for sample in samples], run.size)
-                given = arguments | {"actor": seen, "model": ray.put(model)}
-                yield from _predictions(answers(ray, PredictPhotos, numbers, workers, given), run)
+                actor = driver_actor(ray, ItemActor, [_from_anywhere(sample) for sample in samples], run.size)
+                own_arguments = arguments | {"actor": actor, "model": ray.put(model)}
+                yield from _predictions(answers(ray, PredictPhotos, numbers, workers, own_arguments), run)
 
         return run.write(make)
 
@@ -170,27 +170,27 @@ def predict_store(
     address: str = "auto",
     workers: int | None = None,
     explain: int = 5,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> PredictSummary:
     """The same of photos whose embeddings are in a store, which all nodes must see."""
     run, paths = store_run(model, store, out, explain=explain, tell=tell)
-    with connected(address) as ray, in_words(ray):
+    with connected(address) as ray, task_errors(ray):
 
         def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
             if numbers:
-                given = {
-                    "actor": beside_driver(ray, ItemActor, paths, run.size),
+                arguments = {
+                    "actor": driver_actor(ray, ItemActor, paths, run.size),
                     "model": ray.put(model),
                     "store": store,
                 }
-                given |= {"size": run.size, "explain": explain}
-                yield from _predictions(answers(ray, PredictRows, numbers, workers, given), run)
+                arguments |= {"size": run.size, "explain": explain}
+                yield from _predictions(answers(ray, PredictRows, numbers, workers, arguments), run)
 
         return run.write(make)
 
 
-def _predictions(told: Iterator[dict[str, Any]], run: Run) -> Iterator[tuple[int, list[Prediction]]]:
-    for answer in told:
+def _predictions(rows: Iterator[dict[str, Any]], run: Run) -> Iterator[tuple[int, list[Prediction]]]:
+    for answer in rows:
         items = [Prediction.from_dict(values) for values in answer["predictions"]]
         number = answer["task"]
         if len(items) != run.length(number):
@@ -227,8 +227,10 @@ class PredictPhotos(Member):
 
         samples: list[Sample] = ray.get(self.actor.chunk.remote(number))
         encoder, decoded = self.encoder.get(), self.encoder.decoded(samples)
-        found = predict_samples(self.model, encoder, samples, decoded, explain=self.explain, batch_size=self.batch_size)
-        return {"predictions": [item.to_dict() for item in found]}
+        predictions = predict_samples(
+            self.model, encoder, samples, decoded, explain=self.explain, batch_size=self.batch_size
+        )
+        return {"predictions": [item.to_dict() for item in predictions]}
 
 
 class PredictRows(Member):

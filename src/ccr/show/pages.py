@@ -1,23 +1,31 @@
-"""The demo's page: what was measured, one prediction that is right, one that is wrong, and a gallery."""
+"""Whole pages: the claims of a model, a checked list of concepts, a review, the demo, and questions that are answered
+offline."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from ccr.controls import Gain
 from ccr.explain import Explanation
 from ccr.explain.claims import Claim
-from ccr.knowledge import Knowledge
+from ccr.knowledge import COLUMNS, Knowledge
 from ccr.show import page
 from ccr.show.pictures import Pictures
-from ccr.utils.texts import share_text, visible
+from ccr.utils.texts import counted, fidelity_text, visible, whole_percent
+
+if TYPE_CHECKING:
+    from ccr.controls import Gain
+    from ccr.data.store import EmbeddingStore
+    from ccr.metrics import Evaluation
+    from ccr.review.judgement import Sheet
 
 # A model's claims as a page: by class, every sentence that a positive weight says, with what speaks for it.
 #: With more classes than this, sections are folded.
@@ -42,10 +50,33 @@ def claims_in_words(counts: Mapping[str, int]) -> str:
     return f"{total:,} claim{'' if total == 1 else 's'}: {parts}"
 
 
+def knowledge_in_words(found: Evaluation) -> str:
+    """What was measured of a model that was fitted with knowledge: its claims, truth, transfer and text fidelity."""
+    assert found.claims is not None
+    parts = [claims_in_words(found.claims)]
+    if found.truth is not None:
+        unknown = f" ({found.unanswered:.1%} have none)" if found.unanswered else ""
+        parts.append(f"{found.truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class")
+    if found.transfer is not None:
+        parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
+    if found.text_fidelity is not None:
+        mean, least = map(fidelity_text, found.text_fidelity)
+        parts.append(f"fidelity to the bare texts {mean}, lowest {least} (above: to where they were grounded)")
+    return "; ".join(parts)
+
+
 def count_claims(claims: Sequence[Claim]) -> dict[str, int]:
     """How many of the claims are confirmed, unknown and contradicted."""
     found = [claim.status for claim in claims]
     return {status: found.count(status) for status in ("confirmed", "unknown", "contradicted")}
+
+
+def edit_rows(edits: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """The edits made by hand, oldest first: number, what was done, and to what."""
+    return [
+        (str(number), str(edit["action"]), ", ".join(f"{key}: {edit[key]}" for key in edit if key != "action"))
+        for number, edit in enumerate(edits, 1)
+    ]
 
 
 def claims_page(
@@ -260,3 +291,70 @@ def _featured(item: ShownPhoto) -> str:
 
 def _spread(accuracies: Sequence[float]) -> tuple[str, str]:
     return f"{np.mean(accuracies):.1%}", f"{min(accuracies):.1%} to {max(accuracies):.1%}"
+
+
+# Pages that are answered offline: claims of a sheet to judge, and questions about photos. Their scripts and styles are
+# files of the folder `static`.
+#: Longer side of a photo on the page of judgements, in pixels.
+SIZE = 720
+_BUTTONS = "".join(
+    f'<button data-verdict="{verdict}" aria-pressed="false" title="{words[0].upper()}">{words}</button> '
+    for verdict, words in {"true": "true", "half": "half true", "false": "false"}.items()
+)
+
+
+def judge_page(sheet: Sheet, rows: EmbeddingStore, *, judge: str = "") -> str:
+    """The photos and claims of a sheet, with a verdict by key or button for each claim, and a file to save. The page
+    holds no origins of claims, so that nobody who judges can look them up in it. `rows` has the photos, `judge` is who
+    judges."""
+    pictures = Pictures(rows)
+    body = [
+        "<h1>Is it true of the photo?</h1>",
+        "<p>Look at the photo and press <b>T</b> (true), <b>H</b> (half true) or <b>F</b> (false) for each claim; "
+        "<b>B</b> goes back. Judge what is seen in this photo, not what is usual. Verdicts stay in this browser until "
+        "they are saved to a file; <code>ccr judge --read</code> reads it.</p>",
+        f'<header><label>Judge <input id="judge" maxlength="80" value="{escape(visible(judge))}"></label>'
+        '<button id="back">Back</button><button id="save">Save verdicts</button>'
+        '<span id="progress" role="status"></span></header>',
+        f'<main data-sheet="{sheet.digest}">',
+    ]
+    for photo in sheet.photos:  # each hidden until its turn
+        lines = "".join(f"<li>{page.name(visible(claim))}<span>{_BUTTONS}</span></li>" for claim in photo.claims)
+        caption = f'<div class="muted">{page.name(visible(photo.name))}</div>'
+        shown = pictures.of(photo.row, SIZE)
+        body.append(f"<section hidden><div>{shown}{caption}</div><ol>{lines}</ol></section>")
+    body.append("</main>")
+    return page.page("Is it true of the photo?", body, style=page.static("judge.css"), script=page.static("judge.js"))
+
+
+class PhotoQuestion(NamedTuple):
+    """Does the photo show the concept? `label` is the photo's class, empty if it has none; `picture` its place among
+    the page's pictures."""
+
+    label: str
+    concept: str
+    photo: str
+    picture: int
+
+
+def questions_page(title: str, questions: Sequence[PhotoQuestion], pictures: Sequence[str], *, by: str = "") -> str:
+    """The page of these questions. `pictures` are data: addresses, each in the page once; `by` is who answers, unless
+    another name is filled in. Answers stay in the browser, by the questions' digest, until they are downloaded."""
+    asked = [
+        PhotoQuestion(visible(one.label), visible(one.concept), visible(one.photo), one.picture) for one in questions
+    ]
+    content = json.dumps({"columns": COLUMNS, "questions": asked, "pictures": list(pictures), "by": visible(by)})
+    digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+    data = content.replace("<", "\\u003c")  # so that no text can end the element that it stands in
+    concepts = len({question.concept for question in asked})
+    body = [
+        "<h1>What do these photos show?</h1>",
+        f"<p>{counted(len(asked), 'question')} about {counted(concepts, 'concept')}. Answer by the keys <kbd>Y</kbd> "
+        "yes, <kbd>N</kbd> no, <kbd>U</kbd> unclear; <kbd>←</kbd> and <kbd>→</kbd> go back and on. Look at the photo "
+        "alone: what is hidden or cannot be told is unclear. Answers are kept in this browser; download them at the "
+        "end, or at any time.</p>",
+        "<noscript><p>This page needs JavaScript to take answers.</p></noscript>",
+        f'<script type="application/json" id="data" data-digest="{digest}">{data}</script>',
+        page.static("questions.html"),
+    ]
+    return page.page(title, body, style=page.static("questions.css"), script=page.static("questions.js"))

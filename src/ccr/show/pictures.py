@@ -35,7 +35,7 @@ class Pictures:
 
     @property
     def reason(self) -> str:
-        """Why the first missing image could not be read."""
+        """Reason why the first missing image could not be read."""
         return next(iter(self._bad.values()), "")
 
     def of(self, row: int, size: int = CARD) -> str:

@@ -270,7 +270,7 @@ def drift(audit: Audit, *, top: int = 25, least: float | None = None) -> Figure:
 
 
 def _lost_fidelity(axes: Axes, concepts: Sequence[ConceptDrift], least: float | None) -> None:
-    """How far each concept is from 1, where it sees exactly what its text sees."""
+    """Distance of each concept's fidelity from 1, where it sees exactly what its text sees."""
     for row, item in enumerate(concepts):
         colour, value = AGAINST if item.flagged else FOR, item.fidelity or 0.0
         axes.plot([value, 1], [row, row], color=colour, linewidth=1.2)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -32,17 +31,17 @@ from ccr.explain.claims import Claim
 from ccr.explain.drift import FLAGS, GROUNDED, NOT_TRUTH, TRANSFERS
 from ccr.explain.explanation import overlap
 from ccr.explain.terms import signed_name
-from ccr.io.provenance import signature_in_words
+from ccr.io.provenance import signature_sentence
 from ccr.metrics import Evaluation, wilson_interval
 from ccr.model import ConceptModel
-from ccr.refine.region import bound_in_words, chosen_fidelity
+from ccr.refine.region import bound_text, chosen_fidelity
 from ccr.show import page, plots
 from ccr.show import pictures as where_pictures
-from ccr.show.pages import claims_in_words, claims_table, count_claims
+from ccr.show.pages import claims_in_words, claims_table, count_claims, edit_rows, knowledge_in_words
 from ccr.show.pictures import TINY, Pictures
 from ccr.space import Symmetric
-from ccr.utils.processes import Tell, no_progress
-from ccr.utils.texts import counted, listed, percent, share_text, without_folders
+from ccr.utils.processes import OnProgress, no_progress
+from ccr.utils.texts import counted, fidelity_text, listed, percent, share_text, without_folders
 
 SECTIONS = {
     "numbers": "Numbers",
@@ -89,7 +88,7 @@ def report_page(
     facts: Sequence[tuple[str, str]] = (),
     locate: Locate | None = None,
     located: int = 6,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> str:
     """A model on the labelled `rows` (an embedding store, or a part of one) as one static page.
 
@@ -142,7 +141,7 @@ def report_page(
     least = chosen_fidelity(settings.get("radius"), settings.get("fidelity"))
     parts["fidelity"] = drift_section(fitted.audit(rows), least=least, pictures=pictures)
     if edits:
-        parts["edits"] = [edit_table(edits)]
+        parts["edits"] = [page.table(("", "edit", "of"), edit_rows(edits), texts=(1, 2))]
     parts["settings"] = [page.table(("what", ""), [*facts, *_settings(fitted, rows)], texts=(1,))]
 
     tell(len(SECTIONS), len(SECTIONS), "done")
@@ -190,9 +189,7 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
     ]
     rows = [("this model", *_numbers(evaluation))]
     if baseline is not None:
-        rows.append(
-            (f"baseline ({bound_in_words(baseline.model.provenance.settings)})", *_numbers(baseline.evaluation))
-        )
+        rows.append((f"baseline ({bound_text(baseline.model.provenance.settings)})", *_numbers(baseline.evaluation)))
         ours, theirs = model.predictions == truth, baseline.predictions == truth
         gain = 100 * (evaluation.accuracy - baseline.evaluation.accuracy)
         parts.append(
@@ -210,7 +207,7 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
         "own texts over these images.</p>",
         *_knowledge(model),
     ]
-    signed = signature_in_words(model.model)
+    signed = signature_sentence(model.model)
     return parts if signed is None else [*parts, f"<p><strong>{page.name(signed)}</strong></p>"]
 
 
@@ -219,14 +216,7 @@ def _knowledge(measured: Measured) -> list[str]:
     found = measured.evaluation
     if found.claims is None:
         return []
-    parts = [claims_in_words(found.claims)]
-    if (truth := found.truth_to_tell) is not None:
-        parts.append(f"{share_text(truth)} of the shown concepts with an answer are true of the image's class")
-    if found.transfer is not None:
-        parts.append(f"mean transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
-    if found.text_fidelity is not None and math.isfinite(found.text_fidelity.mean):
-        parts.append(f"fidelity to the bare texts {found.text_fidelity.mean:.2f}, lowest {found.text_fidelity.min:.2f}")
-    lines = [f"<p>{escape('; '.join(parts))}.</p>", f'<p class="muted">{escape(GROUNDED)}</p>']
+    lines = [f"<p>{escape(knowledge_in_words(found))}.</p>", f'<p class="muted">{escape(GROUNDED)}</p>']
     few = sorted((value, name) for name, value in (measured.model.transfer or {}).items() if value < TRANSFERS)
     if few:
         named = listed([f"{page.name(name)} ({value:.2f})" for value, name in few], MOST_NAMED, " and {:,} more")
@@ -236,8 +226,7 @@ def _knowledge(measured: Measured) -> list[str]:
 
 def _numbers(found: Evaluation) -> tuple[str, ...]:
     means = (f"{value:.1f}" for value in (found.length, found.in_play, found.weights_per_class))
-    fidelity = ("-" if math.isnan(value) else f"{value:.2f}" for value in found.fidelity)
-    return f"{found.accuracy:.1%}", _interval(found.interval), *means, *fidelity
+    return f"{found.accuracy:.1%}", _interval(found.interval), *means, *map(fidelity_text, found.fidelity)
 
 
 def _interval(interval: tuple[float, float]) -> str:
@@ -474,9 +463,9 @@ MOST_PHOTOS, MOST_OPEN_CONCEPTS = 200, 24
 
 
 def use_section(view: ModelView, pairs: Sequence[Coactivation]) -> list[str]:
-    """How much concepts are used, and which come together."""
-    used = [(use.concept, share_text(use.share), f"{use.code:+.3f}", f"{use.weight:.2f}") for use in view.use()[:12]]
-    together = [(pair.first, pair.second, share_text(pair.jaccard), f"{pair.lift:.1f}") for pair in pairs[:12]]
+    """Section on the use of concepts, and those that come together."""
+    used = [(use.concept, f"{use.share:.0%}", f"{use.code:+.3f}", f"{use.weight:.2f}") for use in view.use()[:12]]
+    together = [(pair.first, pair.second, f"{pair.jaccard:.0%}", f"{pair.lift:.1f}") for pair in pairs[:12]]
     unused = view.unused()
     names = listed([page.name(name) for name in unused], 200, " and {:,} others") or "none"
     return [
@@ -515,7 +504,8 @@ def _photos(most: Sequence[ImageActivation], least: Sequence[ImageActivation], p
 
 
 def drift_section(audit: Audit, *, least: float | None, pictures: Pictures) -> list[str]:
-    """Which concepts may no longer see what their names say; `least` is the fidelity they were held to, if any."""
+    """Section on concepts that may no longer see what their names say; `least` is the fidelity they were held to, if
+    any."""
     known, flagged = audit.fidelity, len(audit.flagged)
     measured = known is not None and not np.isnan(known.mean)
     said = f" Mean fidelity {known.mean:.2f}, lowest {known.min:.2f}." if known is not None and measured else ""
@@ -554,15 +544,6 @@ def _drift_cells(item: ConceptDrift) -> list[str]:
         counts = [str(item.active_after), str(item.gained), str(item.lost), share_text(item.overlap)]
     near = ", ".join(neighbour.concept for neighbour in item.nearest_after[:3])
     return [item.concept, ", ".join(item.flags), fidelity, *counts, near]
-
-
-def edit_table(edits: Sequence[Mapping[str, Any]]) -> str:
-    """The edits made by hand, oldest first."""
-    rows = []
-    for number, edit in enumerate(edits, 1):
-        what = ", ".join(f"{key}: {value}" for key, value in edit.items() if key != "action")
-        rows.append((str(number), str(edit["action"]), what))
-    return page.table(("", "edit", "of"), rows, texts=(1, 2))
 
 
 # Settings and fingerprints: enough to make the same model again.

@@ -22,10 +22,10 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(import_module(self._name), name)
+        attribute = getattr(import_module(self._name), name)
         if not name.startswith("__"):
-            setattr(self, name, found)  # the next use is that of a plain attribute
-        return found
+            setattr(self, name, attribute)  # the next use is that of a plain attribute
+        return attribute
 
 
 # Conversion of tensors and tables to NumPy arrays, without importing torch, which the light runtime and stores do not
@@ -36,11 +36,11 @@ def as_array(X: Any) -> np.ndarray:
         there = X.detach().cpu()
         return np.asarray(there.float() if str(there.dtype) == "torch.bfloat16" else there)  # NumPy has no bfloat16
     if hasattr(X, "to_numpy"):
-        found = np.asarray(X.to_numpy())
-        if found.dtype == object and hasattr(X, "convert_dtypes"):  # numbers of pandas that may be missing
+        values = np.asarray(X.to_numpy())
+        if values.dtype == object and hasattr(X, "convert_dtypes"):  # numbers of pandas that may be missing
             with suppress(TypeError, ValueError):
                 return np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
-        return found
+        return values
     try:
         return np.asarray(X)
     except ValueError as error:

@@ -44,16 +44,16 @@ class Parameters:
         return self
 
     def __repr__(self) -> str:
-        told = [
+        given = [
             f"{name}={value!r}" for name, value in self.get_params().items() if not _same(value, self._defaults()[name])
         ]
-        return f"{type(self).__name__}({', '.join(told)})"
+        return f"{type(self).__name__}({', '.join(given)})"
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
         """The parameters of `__init__`, sorted by name, and their defaults."""
-        found = list(inspect.signature(cls.__init__).parameters.values())[1:]
-        return {one.name: one.default for one in sorted(found, key=lambda one: one.name)}
+        parameters = dict(list(inspect.signature(cls.__init__).parameters.items())[1:])
+        return {name: parameters[name].default for name in sorted(parameters)}
 
 
 def _same(value: Any, default: Any) -> bool:

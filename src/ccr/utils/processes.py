@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 # Progress callbacks for long-running work, and pools for the fits of a study (a cluster's: `ccr.scale.RayPool`).
 
 #: Progress callback: (steps done, steps in all, what is being done).
-Tell = Callable[[int, int, str], None]
+OnProgress = Callable[[int, int, str], None]
 
 
 def no_progress(done: int, total: int, what: str) -> None:
@@ -54,7 +54,8 @@ _saying = threading.Lock()
 
 
 def watch() -> None:
-    """From now on, an interrupted process ends: by KeyboardInterrupt, or where that comes too late, at once.
+    """Install the SIGINT handler: an interrupted process ends by KeyboardInterrupt, or where that comes too late, at
+    once.
 
     The byte that the system's handler writes reaches the thread also while the main thread is inside compiled code or
     an import, where Python's own handler has to wait.
@@ -72,8 +73,8 @@ def keep(words: str) -> None:
 
 
 @contextmanager
-def left_to_others() -> Iterator[None]:
-    """Inside, Ctrl-C is the business of somebody else, such as a server that answers first what it was asked."""
+def sigint_left_to_caller() -> Iterator[None]:
+    """Leave SIGINT to the caller inside, such as a server that drains its requests first."""
     waking = signal.set_wakeup_fd(-1)
     try:
         yield
@@ -86,7 +87,7 @@ def interrupted() -> bool:
     return bool(_state["interrupted"])
 
 
-def tell_stopped() -> None:
+def report_stopped() -> None:
     """Say once, as JSON if that was asked for, that the command was stopped and what is kept."""
     with _saying:
         if _state["said"]:
@@ -95,7 +96,7 @@ def tell_stopped() -> None:
         message = f"stopped: {_state['kept']}"
         if "--json" in sys.argv:
             os.write(1, (json.dumps({"error": message}) + "\n").encode())
-        else:  # os.write: a stream may be locked by whoever was interrupted
+        else:  # os.write: a stream may be locked by the code that was interrupted
             cursor = _SHOW_CURSOR if os.isatty(2) else ""
             os.write(2, f"{cursor}\n{message}\n".encode(errors="backslashreplace"))
 
@@ -109,7 +110,7 @@ def _end_soon_after(readable: int) -> None:
     while os.read(readable, 1) != bytes([signal.SIGINT]):
         pass
     time.sleep(PATIENCE)
-    tell_stopped()
+    report_stopped()
     os._exit(CODE)
 
 

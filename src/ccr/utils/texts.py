@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 from difflib import get_close_matches
 from numbers import Number
 
@@ -14,7 +16,8 @@ from ccr.errors import CCRError
 
 # Control characters (C0, DEL, C1), other line separators, and bidirectional formatting characters.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-# What a spreadsheet would compute, also behind apostrophes; some read the wide signs of Chinese and Japanese likewise.
+# Cells that a spreadsheet would compute, also behind apostrophes; some read the wide signs of Chinese and Japanese
+# likewise.
 _FORMULA = re.compile("'*[=+\\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 #: Letters and signs that are drawn as nothing: Hangul fillers, Khmer inherent vowels, an empty Braille cell.
 _BLANK = "\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
@@ -75,6 +78,11 @@ def closest(name: object, known: Iterable[object]) -> str | None:
     return spelled[close[0]] if close else None
 
 
+def timestamp() -> str:
+    """The time now, to the second, as ISO 8601 has it."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
 def counted(number: object, what: str) -> str:
     """A number with its noun, in the plural if needed: "1 concept", "3 concepts"."""
     return f"{number} {what}{'' if number == 1 else 's'}"
@@ -103,6 +111,11 @@ def percent(probability: float, *, digits: int = 0) -> str:
     if probability >= 0.9995:
         return ">99.9%"
     return f"{probability:.{max(digits, 1) if probability >= 0.985 else digits}%}"
+
+
+def fidelity_text(value: float) -> str:
+    """Two digits, or a dash where all images score alike."""
+    return "-" if math.isnan(value) else f"{value:.2f}"
 
 
 def share_text(share: float) -> str:

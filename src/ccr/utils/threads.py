@@ -43,7 +43,8 @@ def threads_for(multiplications: float) -> Iterator[None]:
 
 
 class Workers:
-    """As many threads as torch may use, for work that releases the GIL; torch uses one in each while it is entered.
+    """Thread pool of as many threads as torch may use, for work that releases the GIL; torch uses one in each while it
+    is entered.
 
     `with Workers() as workers: workers.map(function, pieces)`.
     """

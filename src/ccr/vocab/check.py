@@ -14,7 +14,7 @@ from ccr.errors import CCRError
 from ccr.geometry import coherence
 from ccr.inputs import Embeddings
 from ccr.space import Space
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab.choose import (
     SAME,
     ClassStatistics,
@@ -68,7 +68,7 @@ SHOWN_KINDS = {
     *("animal group", "collection", "gathering", "ill health", "light", "publication", "currency", "fire", "line"),
     *("outline", "procession"),
 }
-#: What other senses than sight tell, and judgements.
+#: Words for other senses than sight, and judgements.
 UNSEEN_WORDS = {
     *("taste", "tasty", "flavor", "flavour", "smell", "scent", "odor", "odour", "aroma", "sound", "noise", "loud"),
     *("sweet", "sour", "bitter", "salty", "delicious", "healthy", "expensive", "cheap", "popular", "famous", "vitamin"),
@@ -107,28 +107,22 @@ def check_texts(
     domains: Iterable[str] = (),
     tied: Iterable[str] = (),
     grey: bool = False,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> list[list[Problem]]:
     """The problems of each concept by its words alone.
 
     Parameters
     ----------
-    names : sequence of str
-        The concepts as they stand in a file, repeated ones too.
-    leaking : iterable of str
-        Texts that give a label away; see `label_texts`.
-    wordnet : WordNet, optional
-        Knows words that nobody uses and things that nobody sees. None: these are not looked for.
-    domains : iterable of str
-        The domains of the classes, as `fitting_domains` says: a concept that cannot be said of them is implausible.
-    tied : iterable of str
-        Concepts that a source ties to a class, which are plausible whatever the domains.
-    grey : bool
-        Whether the photos are grey, so that no colour is plausible.
-    tell : callable
-        Called as the work goes on with (names checked, names in all, what is being done).
+    names : the concepts as they stand in a file, repeated ones too.
+    leaking : texts that give a label away; see `label_texts`.
+    wordnet : finds rare words and things that cannot be seen. None: these are not looked for.
+    domains : the domains of the classes, as `fitting_domains` says: a concept that cannot be said of them is
+        implausible.
+    tied : concepts that a source ties to a class, which are plausible whatever the domains.
+    grey : whether the photos are grey, so that no colour is plausible.
+    tell : called as the work goes on with (names checked, names in all, what is being done).
     """
-    labels, fits, said = LabelTexts(leaking), set(domains), {concept_key(name) for name in tied}
+    labels, fits, tied_keys = LabelTexts(leaking), set(domains), {concept_key(name) for name in tied}
     first: dict[str, str] = {}
     problems = []
     for done, name in enumerate(names):
@@ -136,14 +130,14 @@ def check_texts(
             tell(done, len(names), "reading concepts")
         words = words_of(name)
         key = " ".join(_bare(words, wordnet)) or name.casefold()
-        found = [*_repeated(name, first.get(key)), *_worded(name, words)]
+        wrong = [*_repeated(name, first.get(key)), *_worded(name, words)]
         if labels.are_in(name):
-            found.append(Problem("label", "it names a class, so that it gives the label away", "say what one sees"))
-        if wordnet is not None and not found:
-            found += _known(words, wordnet)
-            found += [] if concept_key(name) in said else _fitting(name, fits, wordnet, grey=grey)
+            wrong.append(Problem("label", "it names a class, so that it gives the label away", "say what one sees"))
+        if wordnet is not None and not wrong:
+            wrong += _known(words, wordnet)
+            wrong += [] if concept_key(name) in tied_keys else _fitting(name, fits, wordnet, grey=grey)
         first.setdefault(key, name)
-        problems.append(found)
+        problems.append(wrong)
     return problems
 
 
@@ -169,7 +163,7 @@ def _worded(name: str, words: Sequence[str]) -> list[Problem]:
 
 
 def _known(words: Sequence[str], wordnet: WordNet) -> list[Problem]:
-    """Words that nobody knows, and phrases in which nothing can be seen. Other scripts than WordNet's are let be."""
+    """Unknown words, and phrases in which nothing can be seen. Other scripts than WordNet's are let be."""
     plain = [word.removesuffix("'s") for word in words]
     content = [word for word in plain if word not in FUNCTION_WORDS and word.isascii() and not word.isdigit()]
     strange = [word for word in content if not wordnet.knows(word)]
@@ -195,8 +189,8 @@ def _can_be_seen(word: str, wordnet: WordNet) -> bool:
         return True
     senses = wordnet.senses(wordnet.base(word) or "")[:5]
     first = bool(senses) and senses[0].file in (PERSON, PHENOMENON)
-    seen = any(s.visible or domains_of(s, wordnet) - {"people"} or _is_shown(s, wordnet) for s in senses)
-    return first or seen or (not senses and wordnet.knows(word))  # "barcode", which is not listed, may be seen
+    visible = any(s.visible or domains_of(s, wordnet) - {"people"} or _is_shown(s, wordnet) for s in senses)
+    return first or visible or (not senses and wordnet.knows(word))  # "barcode", which is not listed, may be seen
 
 
 def _is_shown(sense: Synset, wordnet: WordNet) -> bool:
@@ -220,12 +214,12 @@ LEAST_SPREAD = 0.6
 ALWAYS = 0.6
 #: Standard deviations within classes by which some concept must lift a class above its nearest one.
 LEAST_LIFT = 1.0
-#: Of the images' covariance in their metric, as models have it.
+#: Shrinkage of the images' covariance in their metric, as models have it.
 SHRINKAGE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ImageCheck:
     """Check of n concepts on images: `problems` of each, `share` of images in which each is active (n,), `top` rows of
     X that show each most (n, up to 5), mean `coherence`, and `uncovered`, the classes that no concept distinguishes
     from their nearest class, each with that class."""
@@ -237,9 +231,9 @@ class Seen:
     uncovered: dict[str, str]
 
 
-def check_seen(
-    concepts: Concepts, X: Any, y: np.ndarray, *, control: np.ndarray | None = None, tell: Tell = no_progress
-) -> Seen:
+def check_on_images(
+    concepts: Concepts, X: Any, y: np.ndarray, *, control: np.ndarray | None = None, tell: OnProgress = no_progress
+) -> ImageCheck:
     """Check concepts on images.
 
     Parameters
@@ -250,30 +244,32 @@ def check_seen(
     """
     if len(concepts) < 2:
         raise CCRError(f"a list needs at least 2 concepts to be checked on images, got {len(concepts)}: add some")
-    found = class_statistics(X, y)
-    if len(found.classes) < 2:
-        raise CCRError(f"concepts are checked on at least 2 classes, got {len(found.classes)}: add images of others")
-    scores = score_statistics(found, concepts.embeddings)
-    usual = None if control is None else float(np.median(spreads(found, control)))
+    statistics = class_statistics(X, y)
+    if len(statistics.classes) < 2:
+        raise CCRError(
+            f"concepts are checked on at least 2 classes, got {len(statistics.classes)}: add images of others"
+        )
+    scores = score_statistics(statistics, concepts.embeddings)
+    usual = None if control is None else float(np.median(spreads(statistics, control)))
     share, top, spread_out = _looked_at(concepts, X, tell)
     problems = [_problems(row, concepts.names, scores, share, usual) for row in range(len(concepts))]
-    return Seen(problems, share, top, spread_out, uncovered(found, scores))
+    return ImageCheck(problems, share, top, spread_out, uncovered(statistics, scores))
 
 
-def uncovered(found: ClassStatistics, scores: ScoreStatistics) -> dict[str, str]:
+def uncovered(statistics: ClassStatistics, scores: ScoreStatistics) -> dict[str, str]:
     """Classes that no concept lifts a standard deviation above the class nearest to them, with that class."""
     nearest: dict[int, int] = {}
-    for first, second in confusable(found):  # the nearest pairs come first
+    for first, second in confusable(statistics):  # the nearest pairs come first
         nearest.setdefault(int(first), int(second))
         nearest.setdefault(int(second), int(first))
     lift = {
         row: float(((scores.means[row] - scores.means[other]) / scores.within).max()) for row, other in nearest.items()
     }
-    names = [str(name) for name in found.classes]
+    names = [str(name) for name in statistics.classes]
     return {names[row]: names[nearest[row]] for row in sorted(lift) if lift[row] < LEAST_LIFT}
 
 
-def _looked_at(concepts: Concepts, X: Any, tell: Tell) -> tuple[np.ndarray, np.ndarray, float]:
+def _looked_at(concepts: Concepts, X: Any, tell: OnProgress) -> tuple[np.ndarray, np.ndarray, float]:
     """Shares of images in which concepts are active, the rows that show each most, and the mean coherence."""
     rows = np.linspace(0, len(X) - 1, min(MOST_IMAGES, len(X))).astype(np.int64)
     space = Space.fit_metric(concepts.embeddings, X, shrinkage=SHRINKAGE)

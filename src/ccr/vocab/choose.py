@@ -19,14 +19,22 @@ moments of the images: candidates cost nothing per image.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ccr.concepts import Concepts
+from ccr.data.store import EmbeddingStore
+from ccr.encoders import Encoder
+from ccr.encoders.assets import Log
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
+from ccr.vocab.lists import control_words, embed_concepts, read_concepts
+from ccr.vocab.proposals import Proposals, reasoned_proposals
+from ccr.vocab.wordnet import WordNet
 
 #: More concepts than this are not compared with each other: it takes the square of their number, four bytes each.
 MOST_COMPARED = 30_000
@@ -71,19 +79,19 @@ def class_statistics(X: Any, y: np.ndarray) -> ClassStatistics:
     counts = np.bincount(numbers, minlength=len(classes))
     mean, means = sums.sum(axis=0) / start, sums / counts[:, None]
     covariance = square / start - np.outer(mean, mean)
-    apart = (means - mean) * np.sqrt(counts / start)[:, None]
-    return ClassStatistics(classes, counts, mean, means, covariance, covariance - apart.T @ apart)
+    between = (means - mean) * np.sqrt(counts / start)[:, None]
+    return ClassStatistics(classes, counts, mean, means, covariance, covariance - between.T @ between)
 
 
-def score_statistics(found: ClassStatistics, texts: np.ndarray) -> ScoreStatistics:
+def score_statistics(statistics: ClassStatistics, texts: np.ndarray) -> ScoreStatistics:
     """Score statistics of concepts with text embeddings `texts` (n, d), centred among themselves as in a model."""
     check_number(len(texts))
     rows = _centred(texts)
-    spread = spreads(found, texts)
-    within = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ found.within, rows), 1e-12)) / spread
-    means = (found.means - found.mean) @ rows.T / spread
+    spread = spreads(statistics, texts)
+    within = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ statistics.within, rows), 1e-12)) / spread
+    means = (statistics.means - statistics.mean) @ rows.T / spread
     scaled = rows / spread[:, None]
-    correlation = (scaled @ found.covariance).astype(np.float32) @ scaled.T.astype(np.float32)
+    correlation = (scaled @ statistics.covariance).astype(np.float32) @ scaled.T.astype(np.float32)
     return ScoreStatistics(means, within, spread, correlation)
 
 
@@ -96,10 +104,10 @@ def check_number(n: int) -> None:
         )
 
 
-def spreads(found: ClassStatistics, texts: np.ndarray) -> np.ndarray:
-    """How far the raw scores of concepts with these text embeddings (n, d) spread over images (n,)."""
+def spreads(statistics: ClassStatistics, texts: np.ndarray) -> np.ndarray:
+    """Spread (n,) over images of the raw scores of concepts with these text embeddings (n, d)."""
     rows = _centred(texts)
-    return np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ found.covariance, rows), 1e-12))
+    return np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ statistics.covariance, rows), 1e-12))
 
 
 def _centred(texts: np.ndarray) -> np.ndarray:
@@ -139,15 +147,15 @@ class Objective:
     def of(
         cls, scores: ScoreStatistics, pairs: np.ndarray, visibility: np.ndarray, reasons: np.ndarray | None = None
     ) -> Objective:
-        """For candidates with these statistics; `pairs` (P, 2) of class numbers, `visibility` (n,) and `reasons` (n, C)
-        from 0 to 1."""
+        """The objective for candidates with these statistics; `pairs` (P, 2) of class numbers, `visibility` (n,) and
+        `reasons` (n, C) from 0 to 1."""
         above = np.maximum(scores.means, 0.0).T * visibility[:, None]
-        apart = (scores.means[pairs[:, 0]] - scores.means[pairs[:, 1]]).T / scores.within[:, None]
+        distances = (scores.means[pairs[:, 0]] - scores.means[pairs[:, 1]]).T / scores.within[:, None]
         if reasons is not None:
             above = above * reasons
             # The class that shows the concept more is the one that it would be said of.
-            apart = apart * np.where(apart > 0, reasons[:, pairs[:, 0]], reasons[:, pairs[:, 1]])
-        parts = above, (apart * visibility[:, None]) ** 2
+            distances = distances * np.where(distances > 0, reasons[:, pairs[:, 0]], reasons[:, pairs[:, 1]])
+        parts = above, (distances * visibility[:, None]) ** 2
         scaled = [
             weight**2 * part / _whole(np.sqrt(part.sum(axis=0))) ** 2
             for weight, part in zip(WEIGHTS[:2], parts, strict=True)
@@ -164,13 +172,13 @@ class Objective:
 
 
 def choose(
-    found: ClassStatistics,
+    statistics: ClassStatistics,
     texts: np.ndarray,
     *,
     size: int,
     control: np.ndarray | None = None,
     reasons: np.ndarray | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Choice:
     """The `size` candidates with text embeddings `texts` (n, d) that serve best on images with statistics `found`.
 
@@ -184,23 +192,24 @@ def choose(
     """
     if size < 1:
         raise CCRError(f"size must be at least 1, got {size}: it is how many concepts to choose")
-    scores = score_statistics(found, texts)
-    visibility = visible(scores.spread, scores.spread if control is None else spreads(found, control))
+    scores = score_statistics(statistics, texts)
+    visibility = visible(scores.spread, scores.spread if control is None else spreads(statistics, control))
     plausible = np.ones(len(texts)) if reasons is None else reasons.max(axis=1)
     different = _different(scores, visibility * plausible)
     different = different[plausible[different] > 0]
     weights = None if reasons is None else reasons[different]
-    objective = Objective.of(_part(scores, different), confusable(found), visibility[different], weights)
+    objective = Objective.of(_part(scores, different), confusable(statistics), visibility[different], weights)
     chosen = greedy(objective, size, tell=tell)
     return Choice(different[chosen.rows], chosen.values)
 
 
 def visible(spread: np.ndarray, control: np.ndarray) -> np.ndarray:
-    """From 0 to 1, for each concept: how far its scores spread over images, in units of the median of the control's."""
+    """Visibility of each concept, from 0 to 1: the spread of its scores over images, in units of the control's
+    median."""
     return np.minimum(1.0, spread / float(np.median(control)))
 
 
-def greedy(objective: Objective, size: int, *, tell: Tell = no_progress) -> Choice:
+def greedy(objective: Objective, size: int, *, tell: OnProgress = no_progress) -> Choice:
     """The greedy subset: always the candidate that adds most. Lazy: what a candidate added earlier bounds what it adds
     now, so that only candidates near the top are computed again (Minoux, 1978)."""
     state = _State(objective)
@@ -225,12 +234,12 @@ def greedy(objective: Objective, size: int, *, tell: Tell = no_progress) -> Choi
     return Choice(np.array(rows, dtype=np.int64), np.array(values))
 
 
-def confusable(found: ClassStatistics) -> np.ndarray:
+def confusable(statistics: ClassStatistics) -> np.ndarray:
     """Pairs (P, 2) of classes that lie near each other in standard deviations within classes: of each class its nearest
     ones, at most `MOST_PAIRS`, the nearest first."""
-    values, vectors = np.linalg.eigh(found.within)
+    values, vectors = np.linalg.eigh(statistics.within)
     shrunk = 0.5 * np.maximum(values, 0.0) + 0.5 * max(values.mean(), 1e-12)
-    placed = ((found.means - found.mean) @ vectors / np.sqrt(shrunk)).astype(np.float32)
+    placed = ((statistics.means - statistics.mean) @ vectors / np.sqrt(shrunk)).astype(np.float32)
     pairs: dict[tuple[int, int], float] = {}
     squares = (placed**2).sum(axis=1)
     for row in range(len(placed)):
@@ -253,14 +262,14 @@ class _State:
 
     def gains(self, rows: np.ndarray) -> np.ndarray:
         """Marginal gain in value of each of these candidates."""
-        found = np.empty(len(rows))
+        gains = np.empty(len(rows))
         before = np.sqrt(self._had).sum(dtype=np.float64)
         for start in range(0, len(rows), AT_ONCE):
             part = rows[start : start + AT_ONCE]
             roots = np.sqrt(self._had + self._roots[part]).sum(axis=1, dtype=np.float64) - before
             more = np.maximum(self._objective.diversity[part] - self._diversity, 0.0).sum(axis=1, dtype=np.float64)
-            found[start : start + AT_ONCE] = roots + more
-        return found
+            gains[start : start + AT_ONCE] = roots + more
+        return gains
 
     def add(self, row: int) -> None:
         self._had += self._roots[row]
@@ -283,3 +292,127 @@ def _part(scores: ScoreStatistics, rows: np.ndarray) -> ScoreStatistics:
 
 def _whole(roots: np.ndarray) -> float:
     return float(roots.sum()) or 1.0
+
+
+#: Photos that are looked at for colour, the difference between channels (of 255) that compression leaves in grey ones,
+#: and the share of photos that must be grey.
+MOST_LOOKED, LARGEST_TINT, LEAST_GREY = 16, 12, 0.9
+
+
+class Classes(NamedTuple):
+    """Names, and where there is a store the mean of each class's photos measured from the mean of all, unit rows, and
+    whether the photos are grey."""
+
+    names: list[str]
+    photos: dict[str, np.ndarray] | None
+    grey: bool = False
+
+
+def read_classes(path: Path) -> Classes:
+    """The classes of a text file, one per line."""
+    return Classes(read_concepts(path), None)
+
+
+def store_classes(store: EmbeddingStore) -> Classes:
+    """The classes of a store, with their training photos."""
+    train = training_part(store)
+    statistics = class_statistics(train, train.y)
+    rows = unit_rows(statistics.means - statistics.mean)
+    photos = dict(zip(map(str, statistics.classes), rows, strict=True))
+    return Classes([str(name) for name in statistics.classes], photos, grey_photos(train))
+
+
+def grey_photos(store: EmbeddingStore) -> bool:
+    """Whether the photos of a store are without colour, judged by some of them; False where they cannot be read."""
+    grey = 0
+    rows = np.unique(np.linspace(0, len(store) - 1, MOST_LOOKED).astype(int))
+    for row in rows:
+        try:
+            image = store.image(int(row)).convert("RGB")
+        except (CCRError, OSError, ValueError):
+            return False
+        image.thumbnail((64, 64))
+        pixels = np.asarray(image, dtype=np.int16)
+        grey += float(np.percentile(pixels.max(axis=2) - pixels.min(axis=2), 99)) <= LARGEST_TINT
+    return grey >= LEAST_GREY * len(rows)
+
+
+def training_part(store: EmbeddingStore) -> EmbeddingStore:
+    """The labelled rows that may be trained on, or of everything but `test`, or of everything, whichever has some
+    first: what choices may be made on."""
+    labels = store.labels
+    if all(label is None for label in labels):
+        raise CCRError(
+            f"{store.path} has no labels, so that there are no classes to find concepts for: embed a folder with one "
+            "folder per class, or give a text file of class names"
+        )
+    splits = store.splits
+    labelled = labels != None  # noqa: E711 (elementwise)
+    parts = (np.flatnonzero(part & labelled) for part in (store.trainable, splits != "test", labelled))
+    return store.select(rows=next(rows for rows in parts if len(rows)))
+
+
+#: Concepts per class, and the smallest and largest list, where no number is given.
+PER_CLASS, SMALLEST, LARGEST = 5, 64, 1024
+#: Random words whose scores show how far those of words spread that have nothing to do with the images.
+CONTROL_WORDS = 64
+
+
+class Automatic(NamedTuple):
+    """The chosen concepts, where they come from, and what was proposed."""
+
+    concepts: Concepts
+    chosen: Proposals
+    proposed: Proposals
+
+
+def automatic_concepts(store: EmbeddingStore, encoder: Encoder, *, log: Log | None, tell: OnProgress) -> Automatic:
+    """Concepts for the classes of a labelled store, by its own encoder: from WordNet and the generic list of their
+    domains, chosen on training images, `usual_size` of them."""
+    classes = store_classes(store)
+    proposed = reasoned_proposals(
+        classes.names,
+        WordNet.open(log=log),
+        embed=encoder.embed_texts,
+        photos=classes.photos,
+        grey=classes.grey,
+        tell=tell,
+    )
+    candidates = embed_concepts(proposed.names, encoder, tell=tell)
+    size = usual_size(len(classes.names))
+    rows = choose_on(store, candidates, encoder, size=size, proposals=proposed, tell=tell)
+    chosen = Proposals(tuple(proposed.items[row] for row in rows), proposed.leaks, proposed.unknown)
+    return Automatic(candidates.subset(rows), chosen, proposed)
+
+
+def usual_size(classes: int) -> int:
+    """Default size of a list for so many classes."""
+    return min(LARGEST, max(SMALLEST, PER_CLASS * classes))
+
+
+def choose_on(
+    store: EmbeddingStore,
+    candidates: Concepts,
+    encoder: Encoder,
+    *,
+    size: int,
+    proposals: Proposals,
+    tell: OnProgress = no_progress,
+) -> np.ndarray:
+    """Rows of the `size` candidates that serve best on the training images of a labelled store, in order of choice;
+    `proposals` are the same candidates with their reasons."""
+    train = training_part(store)
+    if train.shape[1] != candidates.dimension:
+        raise CCRError(
+            f"{store.path} has {train.shape[1]} dimensions and the concepts {candidates.dimension}: embed both with "
+            "the same encoder"
+        )
+    statistics = class_statistics(train, train.y)
+    if len(statistics.classes) < 2:
+        raise CCRError(
+            f"concepts are chosen to tell classes apart, but {store.path} has only {statistics.classes[0]!r}"
+        )
+    words = control_words(CONTROL_WORDS, texts=[*candidates.names, *map(str, statistics.classes)])
+    control = encoder.embed_texts(words)
+    reasons = proposals.reasons([str(name) for name in statistics.classes])
+    return choose(statistics, candidates.embeddings, size=size, control=control, reasons=reasons, tell=tell).rows

@@ -87,24 +87,24 @@ def domains_of(sense: Synset, wordnet: WordNet) -> frozenset[str]:
 @lru_cache(maxsize=100_000)
 def _domains_at(pos: str, place: int, wordnet: WordNet) -> frozenset[str]:
     sense, nouns = wordnet.synset(pos, place), _domain_nouns()
-    found = {
+    domains = {
         domain
         for kind in (sense, *wordnet.above(sense))
         for lemma in kind.lemmas[:3]  # a car is called machine, too
         for domain in (*nouns.get(lemma, ()), *nouns.get(f"{lemma}@{kind.file}", ()))
     }
     # Only what has no domain of its own is just an object; a birthmark is a blemish, too.
-    wider = {"objects"} if found - BROAD else set()
-    return frozenset(found - wider - ({"surface damage"} if "skin lesions" in found else set()))
+    wider = {"objects"} if domains - BROAD else set()
+    return frozenset(domains - wider - ({"surface damage"} if "skin lesions" in domains else set()))
 
 
 @lru_cache(maxsize=1)
 def _domain_nouns() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    nouns: dict[str, list[str]] = {}
     for domain in read_domains().values():
         for noun in domain.nouns:
-            found.setdefault(noun, []).append(domain.name)
-    return found
+            nouns.setdefault(noun, []).append(domain.name)
+    return nouns
 
 
 def fitting_domains(
@@ -123,17 +123,17 @@ def fitting_domains(
     embed : texts to unit rows; compares the names of classes that WordNet does not know with the domains.
     """
     of_class = {} if wordnet is None else {name: domains_of(sense, wordnet) for name, sense in senses.items()}
-    placed = {name: found for name, found in of_class.items() if found}
+    placed = {name: domains for name, domains in of_class.items() if domains}
     if 2 * len(placed) >= len(classes):
         return _shared(placed, len(classes), "WordNet", least=1)
     fits = _shared(placed, len(classes), "WordNet", least=LEAST_NAMES)
     if wordnet is not None:
         open_ones = [name for name in classes if name not in placed]
         votes = {**placed, **{name: _by_words(name, wordnet) for name in open_ones}}
-        counts = Counter(domain for found in votes.values() for domain in found - BROAD)
+        counts = Counter(domain for domains in votes.values() for domain in domains - BROAD)
         first, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
         if count >= max(LEAST_NAMES, len(classes) / 3):
-            meant = {name: {first} for name, found in votes.items() if first in found}
+            meant = {name: {first} for name, domains in votes.items() if first in domains}
             return fits | _shared(meant, len(classes), "words of the names", least=1)
     related = None if embed is None else _related(classes, embed)
     if related is not None:
@@ -145,8 +145,8 @@ def _shared(of_class: Mapping[str, Iterable[str]], total: int, source: str, *, l
     """The domains of at least so many of these classes, each with the classes that speak for it; where most of `total`
     classes are of one domain, others need a share of their own."""
     named: dict[str, list[str]] = {}
-    for name, found in of_class.items():
-        for domain in found:
+    for name, domains in of_class.items():
+        for domain in domains:
             named.setdefault(domain, []).append(name)
     agreed = any(len(names) >= AGREED * total for domain, names in named.items() if domain not in BROAD)
     needed = max(least, LEAST_SHARE * total if agreed else 0)
@@ -157,7 +157,7 @@ def _shared(of_class: Mapping[str, Iterable[str]], total: int, source: str, *, l
 
 
 def implausible(concept: str, domains: Iterable[str], wordnet: WordNet) -> str | None:
-    """Why a concept can hardly be said of classes of these domains, or None where nothing speaks against it.
+    """Reason why a concept can hardly be said of classes of these domains; None where nothing speaks against it.
 
     Only clear cases: the generic list has it as a part of other living things alone; it names an animal or a part that
     only animals have, and the classes are none; or the classes are photographed close up, and it names a part or the
@@ -187,12 +187,12 @@ def implausible(concept: str, domains: Iterable[str], wordnet: WordNet) -> str |
 @lru_cache(maxsize=1)
 def _listed_domains() -> dict[str, frozenset[str]]:
     """The domains that the generic list has a part or surroundings for, whatever the articles and the number."""
-    found: dict[str, set[str]] = {}
+    listed: dict[str, set[str]] = {}
     for domain in read_domains().values():
         for kind, text in domain.concepts:
             if kind in ("part", "surroundings"):
-                found.setdefault(concept_key(text), set()).add(domain.name)
-    return {key: frozenset(names) for key, names in found.items()}
+                listed.setdefault(concept_key(text), set()).add(domain.name)
+    return {key: frozenset(names) for key, names in listed.items()}
 
 
 @lru_cache(maxsize=64)
@@ -222,7 +222,7 @@ def _related(names: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray])
     words = random_words(CONTROL_WORDS, seed=0, exclude=names)
     flat = [text for group in (*texts, *examples) for text in group]
     rows = embed([*names, *words, *flat])
-    own, control, rest = np.split(rows, [len(names), len(names) + len(words)])
+    named, control, rest = np.split(rows, [len(names), len(names) + len(words)])
     means, start = [], 0
     for group in (*texts, *examples):
         part = rest[start : start + len(group)]
@@ -232,7 +232,7 @@ def _related(names: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray])
     directions = unit_rows(centres - centres.mean(axis=0))
     middle = control.mean(axis=0)
     usual = unit_rows(control - middle) @ directions.T
-    near = ((unit_rows(own - middle) @ directions.T - usual.mean(axis=0)) / usual.std(axis=0)).mean(axis=0)
+    near = ((unit_rows(named - middle) @ directions.T - usual.mean(axis=0)) / usual.std(axis=0)).mean(axis=0)
     second, first = np.argsort(near)[-2:]
     sure = near[first] >= LEAST_RELATED and near[first] - near[second] >= LEAST_MARGIN
     return domains[first].name if sure else None

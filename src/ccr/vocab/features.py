@@ -87,7 +87,7 @@ EMPTY = listed(
 WITH_ADJECTIVE = {"head", "back", "body", "side", "top", "edge", "base", "animal", "plant"}
 #: Words by which a part is defined that only an opened or entered thing shows.
 INDOORS = {"inside", "within", "inner", "interior"}
-#: What a photo does not show of a body or a machine, with everything of its kind.
+#: Parts of a body or a machine that a photo does not show, with everything of their kind.
 HIDDEN = listed(
     """
     internal organ, bone, skeletal structure, muscle, gland, nerve, cavity, blood vessel, ovary, mycelium, hymenium,
@@ -120,12 +120,12 @@ KINDS = {OBJECT: "surroundings", SUBSTANCE: "material", SHAPE: "shape", FOOD: "p
 
 def phrases(definition: str, wordnet: WordNet) -> list[Phrase]:
     """Phrases of a definition that a photo can show, in their order there."""
-    found: dict[str, Phrase] = {}
+    by_text: dict[str, Phrase] = {}
     plain = re.sub(r"\([^)]*\)", " ", definition).split(":")[0]  # after a colon: kinds of it
     for number, clause in enumerate(plain.split(";")):
         for phrase in _Clause(wordnet, first=number == 0).phrases(re.findall(r"[\w'-]+|,", clause)):
-            found.setdefault(phrase.text, phrase)
-    return list(found.values())
+            by_text.setdefault(phrase.text, phrase)
+    return list(by_text.values())
 
 
 def compound(words: Sequence[str], wordnet: WordNet) -> Phrase | None:
@@ -137,7 +137,7 @@ def compound(words: Sequence[str], wordnet: WordNet) -> Phrase | None:
         kind = "shape" if stem == "shap" else "colour"
         return Phrase(f"{words[0]} {kind}", kind)
     forms = (stem, f"{stem}e", f"{stem[:-1]}y" if stem.endswith("i") else stem, stem[:-1])
-    # Nobody is called yellow-billed or red-throated for what is not seen, whatever else a bill and a throat are.
+    # A name such as yellow-billed or red-throated is given for what is seen, whatever else a bill and a throat are.
     worn = look(words[0], wordnet) == "colour"
     known = (form for form in forms if len(form) > 2 and (seen(form, wordnet) or (worn and _of_animals(form, wordnet))))
     noun = next(known, None)
@@ -204,8 +204,8 @@ class _Clause:
             if skipping or away:
                 skipping = word != ","
                 self._waiting = self._waiting if word == "," else []
-            elif "-" in word and (said := compound(word.split("-"), self._wordnet)):
-                yield said
+            elif "-" in word and (joined := compound(word.split("-"), self._wordnet)):
+                yield joined
             elif following not in _FUNCTION and words[at].islower() and self._wordnet.base(pair):
                 at += 1
                 yield from self._noun(pair, words[at].lower() if at < len(words) else ",")
@@ -314,7 +314,7 @@ class Feature(NamedTuple):
 
 
 def features(named: Named, sense: Synset, wordnet: WordNet, *, common: Sequence[Synset] = ()) -> Iterator[Feature]:
-    """Everything to see of a class: of its name, its sense, and the kinds that it belongs to. Kinds that all classes
+    """Visible features of a class: of its name, its sense, and the kinds that it belongs to. Kinds that all classes
     have in `common` are not named, and what they are as a whole is left out: it tells no two classes apart."""
     shared = {spelling for kind in common for lemma in kind.lemmas for spelling in spellings(tuple(words_of(lemma)))}
     wholes = {f"{kind.lemmas[0]}: {kind.definition}" for kind in common}
@@ -353,14 +353,14 @@ def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Fea
     yield from name_features(named.name, wordnet)
     for level, kind in enumerate((sense, *kinds[:levels])):
         if level <= gloss_levels:
-            said = _said(kind, wordnet, inherited=level > 0)
+            glossed = _said(kind, wordnet, inherited=level > 0)
             if sense.file in (ATTRIBUTE, STATE):  # of a blemish or a disease: how it looks, not where it is found
-                said = [phrase for phrase in said if phrase.kind in ("look", "colour")]
-            for phrase in said:
+                glossed = [phrase for phrase in glossed if phrase.kind in ("look", "colour")]
+            for phrase in glossed:
                 # A pug has a flat muzzle, whatever dogs usually have.
                 if phrase.kind != "part" or phrase.text.split()[-1] not in described:
                     yield Feature(phrase.text, phrase.kind, f"{kind.lemmas[0]}: {kind.definition}")
-            described |= {phrase.text.split()[-1] for phrase in said if phrase.kind == "part"}
+            described |= {phrase.text.split()[-1] for phrase in glossed if phrase.kind == "part"}
         for text in _parts(kind, wordnet, inherited=level > 0):
             if text not in missing:
                 yield Feature(text, "part", f"part of {kind.lemmas[0]}")
@@ -378,27 +378,27 @@ def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Fea
 def _said(kind: Synset, wordnet: WordNet, *, inherited: bool) -> list[Phrase]:
     """Phrases of a gloss. If the gloss is `inherited` from a hypernym, alternatives ("of leather or plastic") and
     several colours are dropped: it does not say which of them the class has."""
-    said = phrases(re.sub(ALTERNATIVES, "item", kind.definition) if inherited else kind.definition, wordnet)
-    coloured = [phrase for phrase in said if any(look(word, wordnet) == "colour" for word in phrase.text.split())]
-    return [phrase for phrase in said if phrase not in coloured] if inherited and len(coloured) > 1 else said
+    glossed = phrases(re.sub(ALTERNATIVES, "item", kind.definition) if inherited else kind.definition, wordnet)
+    coloured = [phrase for phrase in glossed if any(look(word, wordnet) == "colour" for word in phrase.text.split())]
+    return [phrase for phrase in glossed if phrase not in coloured] if inherited and len(coloured) > 1 else glossed
 
 
 def _of_its_kinds(sense: Synset, wordnet: WordNet) -> Iterator[Feature]:
     """Parts that the glosses of several hyponyms of a class mention: oaks have acorns. An adjective is only said where
     most of those agree that mention the part: pines have needles, some long ones and some short ones. Phrases about a
     kind as a whole are left out (a "small terrier" for dogs), and so are the surroundings of a few kinds."""
-    said: dict[str, list[str]] = {}
+    by_kind: dict[str, list[str]] = {}
     part_of: dict[str, str] = {}
     for kind in _below(sense, wordnet):
         texts = [phrase.text for phrase in phrases(kind.definition, wordnet) if phrase.kind == "part"]
         parts = {text: _bare(text, wordnet) for text in texts}
         part_of |= parts
         for text in {*parts, *parts.values()}:
-            said.setdefault(text, []).append(kind.lemmas[0])
-    for text in sorted(said, key=lambda text: (-len(said[text]), text))[:MOST_AGREED]:
-        if len(said[text]) >= max(AGREEING, MOSTLY * len(said[part_of.get(text, text)])):
-            named = ", ".join(said[text][:3])
-            sentence = f"said of {len(said[text])} kinds of {sense.lemmas[0]}, such as {named}"
+            by_kind.setdefault(text, []).append(kind.lemmas[0])
+    for text in sorted(by_kind, key=lambda text: (-len(by_kind[text]), text))[:MOST_AGREED]:
+        if len(by_kind[text]) >= max(AGREEING, MOSTLY * len(by_kind[part_of.get(text, text)])):
+            named = ", ".join(by_kind[text][:3])
+            sentence = f"said of {len(by_kind[text])} kinds of {sense.lemmas[0]}, such as {named}"
             yield Feature(text, "part", sentence)
 
 
@@ -410,16 +410,16 @@ def _bare(text: str, wordnet: WordNet) -> str:
 
 def _below(sense: Synset, wordnet: WordNet) -> list[Synset]:
     """The kinds of a class, and the kinds of those; each once."""
-    level, found = [sense], dict[int, Synset]()
+    level, kinds = [sense], dict[int, Synset]()
     for _ in range(KIND_LEVELS):
-        level = [kind for above in level for kind in wordnet.pointed(above, "~") if kind.place not in found]
-        found |= {kind.place: kind for kind in level}
-    return list(found.values())
+        level = [kind for above in level for kind in wordnet.pointed(above, "~") if kind.place not in kinds]
+        kinds |= {kind.place: kind for kind in level}
+    return list(kinds.values())
 
 
 def _parts(kind: Synset, wordnet: WordNet, *, inherited: bool) -> Iterator[str]:
     """Parts that a photo can show and that people have words for. What a kind above may be made of is left out, and
-    what a substance is made of: nobody sees the silicon in quartz."""
+    what a substance is made of: the silicon in quartz cannot be seen."""
     made_of = () if inherited or kind.file == SUBSTANCE else ("%s",)
     for part in wordnet.pointed(kind, "%p", *made_of):
         text = _usual_name(part, wordnet)

@@ -19,7 +19,7 @@ from ccr.errors import CCRError, FormatError
 from ccr.inputs import Embeddings
 from ccr.io.files import read_regular, write_json
 from ccr.knowledge.grounding import learn_direction
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab.lists import random_words
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
@@ -50,14 +50,14 @@ class LearnedConcept:
             content: Any = json.loads(read_regular(path))
             direction = np.array(content["direction"], dtype=np.float64)
             texts = str(content["name"]), str(content["encoder_fingerprint"])
-            found = cls(texts[0], direction, texts[1], float(content["error"]), tuple(map(str, content["wrong"])))
+            concept = cls(texts[0], direction, texts[1], float(content["error"]), tuple(map(str, content["wrong"])))
         except OSError as error:
             raise FormatError(f"the learned concept {path} cannot be read: {error.strerror or error}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{path} is not what `ccr concepts learn` wrote: learn it again") from error
         if direction.ndim != 1 or not np.isclose(np.linalg.norm(direction), 1.0, atol=1e-3):
             raise FormatError(f"{path} holds no unit direction: learn it again")
-        return found
+        return concept
 
 
 def learn_concept(
@@ -68,45 +68,45 @@ def learn_concept(
     encoder: Encoder,
     *,
     text: bool = True,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> LearnedConcept:
     """A concept out of photos (files, or folders of them), in the metric of the store's images.
 
     `text` draws it toward the text that is its name, the more the fewer the photos.
     """
     files = [_photos(paths) for paths in (shows, lacks)]
-    for found, option, what in ((files[0], "--shows", "that show it"), (files[1], "--lacks", "that do not")):
-        if len(found) < 2:
+    for photos, option, what in ((files[0], "--shows", "that show it"), (files[1], "--lacks", "that do not")):
+        if len(photos) < 2:
             least = f"a concept is learned from at least 2 photos {what}"
-            raise CCRError(f"{least}, got {len(found)}: give more by {option}")
+            raise CCRError(f"{least}, got {len(photos)}: give more by {option}")
     both = [path for path in files[0] if path in files[1]]
     if both:
         raise CCRError(f"a photo cannot both show {name!r} and lack it, got {both[0]}: take it out of one")
     rows = _embedded([*files[0], *files[1]], encoder, tell)
     tell(0, 0, "reading the store")
     moments = Embeddings(store).moments()
-    own = _text_direction(name, encoder) if text else None
-    seen, unseen = np.split(rows, [len(files[0])])
-    learned = learn_direction(seen, unseen, text=own, mean=moments.mean, covariance=moments.covariance)
+    text_direction = _text_direction(name, encoder) if text else None
+    showing, lacking = np.split(rows, [len(files[0])])
+    learned = learn_direction(showing, lacking, text=text_direction, mean=moments.mean, covariance=moments.covariance)
     wrong = [str(path) for path, is_wrong in zip([*files[0], *files[1]], learned.wrong, strict=True) if is_wrong]
     return LearnedConcept(name, learned.direction, encoder.fingerprint, learned.error, tuple(wrong))
 
 
 def join_learned(concepts: Concepts, learned: Sequence[LearnedConcept], fingerprint: str | None) -> Concepts:
-    """A list and learned concepts, all of the encoder with this fingerprint, or of one that nobody can name."""
-    for one in learned:
-        if fingerprint is not None and one.fingerprint != fingerprint:
+    """A list and learned concepts, all of the encoder with this fingerprint, if it is known."""
+    for concept in learned:
+        if fingerprint is not None and concept.fingerprint != fingerprint:
             raise CCRError(
-                f"{one.name!r} was learned with another encoder ({one.fingerprint}) than the store's ({fingerprint}): "
-                "learn it again with `ccr concepts learn`"
+                f"{concept.name!r} was learned with another encoder ({concept.fingerprint}) than the store's "
+                f"({fingerprint}): learn it again with `ccr concepts learn`"
             )
-        if len(one.direction) != concepts.dimension:
-            raise CCRError(f"{one.name!r} has {len(one.direction)} dimensions, the list {concepts.dimension}")
-        concepts = concepts.with_direction(one.name, one.direction)
+        if len(concept.direction) != concepts.dimension:
+            raise CCRError(f"{concept.name!r} has {len(concept.direction)} dimensions, the list {concepts.dimension}")
+        concepts = concepts.with_direction(concept.name, concept.direction)
     return concepts
 
 
-def _embedded(paths: Sequence[Path], encoder: Encoder, tell: Tell) -> np.ndarray:
+def _embedded(paths: Sequence[Path], encoder: Encoder, tell: OnProgress) -> np.ndarray:
     """Embeddings (m, d) of photos, a few at a time."""
     rows = []
     for start in range(0, len(paths), BATCH):
@@ -121,17 +121,17 @@ def _text_direction(name: str, encoder: Encoder) -> np.ndarray:
 
 
 def _photos(paths: Sequence[Path]) -> list[Path]:
-    found: list[Path] = []
+    photos: list[Path] = []
     for path in paths:
         inside = sorted(file for file in path.iterdir() if _is_photo(file)) if path.is_dir() else [path]
         if not inside:
             raise CCRError(f"{path} holds no photos ({', '.join(sorted(SUFFIXES))}): give another folder")
-        found += inside
-    return list(dict.fromkeys(found))
+        photos += inside
+    return list(dict.fromkeys(photos))
 
 
 def _is_photo(file: Path) -> bool:
-    """By its name; hidden files, such as those that macOS leaves beside photos, are none."""
+    """Whether a file is a photo by its name; hidden ones, such as those that macOS leaves beside photos, are none."""
     return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
 
 

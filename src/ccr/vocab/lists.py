@@ -14,7 +14,7 @@ from ccr.concepts import Concepts
 from ccr.encoders import Encoder
 from ccr.errors import CCRError, FormatError
 from ccr.io.files import read_regular
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import check_name
 
 LONGEST_CONCEPT = 200
@@ -34,14 +34,13 @@ def read_concepts(path: str | Path) -> list[str]:
     """The concepts of a text file, one per line, in its order.
 
     Blank lines and comments, from a # at the start or after a space, are left out; a backslash before the # makes it
-    part of the concept. Spaces around a concept are trimmed, and those in it are single; characters that nobody sees
+    part of the concept. Spaces around a concept are trimmed, and those in it are single; invisible characters
     are dropped; text is brought to Unicode's composed form. Two concepts that differ by case alone are the same, and
     refused.
 
     Parameters
     ----------
-    path : str or Path
-        A file in UTF-8 of at least one concept, each of at most 200 characters without control characters.
+    path : a file in UTF-8 of at least one concept, each of at most 200 characters without control characters.
     """
     file = Path(path)
     lines: dict[str, int] = {}
@@ -76,31 +75,22 @@ def concept_line(name: str) -> str:
 def _plain(line: str) -> str:
     """A line in composed form, with plain single spaces and without characters that take no room: two lines that look
     the same are the same."""
-    seen = "".join(sign for sign in line if sign in _JOINERS or unicodedata.category(sign) != "Cf")
-    text = _LONE_JOINER.sub("", unicodedata.normalize("NFC", _SPACES.sub(" ", seen)))
+    visible = "".join(sign for sign in line if sign in _JOINERS or unicodedata.category(sign) != "Cf")
+    text = _LONE_JOINER.sub("", unicodedata.normalize("NFC", _SPACES.sub(" ", visible)))
     return _SPACES.sub(" ", unicodedata.normalize("NFC", text))
 
 
 def embed_concepts(
-    names: Sequence[str], encoder: Encoder, *, template: str | None = None, tell: Tell = no_progress
+    names: Sequence[str], encoder: Encoder, *, template: str | None = None, tell: OnProgress = no_progress
 ) -> Concepts:
     """The named concepts in the encoder's space.
 
     Parameters
     ----------
-    names : sequence of str, length n
-        The concepts' names: different, not empty.
-    encoder : Encoder
-        What embeds them, into d dimensions; as `load_encoder` gives it.
-    template : str, optional
-        A text that holds {} once, where the name goes, such as "a photo of {}". None: the encoder's own.
-    tell : callable
-        Called as the work goes on with (names embedded, names in all, what is being done).
-
-    Returns
-    -------
-    Concepts
-        The names with their embeddings (n, d), unit rows.
+    names : the n concepts' names: different, not empty.
+    encoder : what embeds them, into d dimensions; as `load_encoder` gives it.
+    template : a text that holds {} once, where the name goes, such as "a photo of {}". None: the encoder's own.
+    tell : called as the work goes on with (names embedded, names in all, what is being done).
     """
     rows = []
     for start in range(0, max(len(names), 1), BATCH):  # once for no names at all: the encoder knows their shape
@@ -133,12 +123,9 @@ def random_words(n: int, *, seed: int, exclude: Iterable[str] = ()) -> list[str]
 
     Parameters
     ----------
-    n : int
-        How many, from 1 to the number of words and pairs of words (some 380,000).
-    seed : int
-        Which ones, and in which order; from 0.
-    exclude : iterable of str
-        Texts, such as class names: words that occur in one of them are left out.
+    n : how many, from 1 to the number of words and pairs of words (some 380,000).
+    seed : which ones, and in which order; from 0.
+    exclude : texts, such as class names: words that occur in one of them are left out.
     """
     used = {word for text in exclude for word in re.findall(r"\w+", text.casefold())}
     words = [word for word in read_concepts(WORDS_FILE) if word.casefold() not in used]

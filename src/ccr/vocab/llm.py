@@ -13,7 +13,6 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -25,7 +24,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from ccr.errors import CCRError
 from ccr.io.files import read_regular, write_json
 from ccr.knowledge import Answer, Knowledge
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
+from ccr.utils.texts import timestamp
 from ccr.vocab.proposals import Origin, Proposal
 
 KINDS = ("parts", "colours", "shapes", "textures", "surroundings")
@@ -49,7 +49,7 @@ PROMPT = (
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a model answers, and how it is asked.
+    """Endpoint of a language model, and how it is asked.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def estimated(questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path)
     return Estimate(len(waiting), len(questions) - len(waiting), tokens, answers)
 
 
-def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> LLMProposals:
+def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: OnProgress = no_progress) -> LLMProposals:
     """Ask a language model for the visible concepts of each class; one request per class that is not in the cache."""
     proposals: list[Proposal] = []
     failed: dict[str, str] = {}
@@ -155,7 +155,7 @@ def answered(
     cache: Path,
     failed: dict[str, str],
     *,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Iterator[tuple[LLMQuestion, dict[str, Any]]]:
     """Each question with its parsed answer: from the cache, or asked and kept there. Questions that the model could not
     answer are left out, and `failed` says why by name. Each question is drawn after the answer before it was used, on
@@ -180,12 +180,12 @@ def answered(
 def parse_answer(text: str) -> dict[str, list[str]]:
     """The five lists of an answer, cleaned; anything that is not one JSON object of lists of texts is refused."""
     try:
-        found = json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```"))
+        parsed = json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```"))
     except (ValueError, RecursionError):
         raise RefusedAnswer(f"answered no JSON object: {text[:60]!r}") from None
-    if not isinstance(found, dict) or not any(kind in found for kind in KINDS):
+    if not isinstance(parsed, dict) or not any(kind in parsed for kind in KINDS):
         raise RefusedAnswer(f"answered without any of {', '.join(KINDS)}: {text[:60]!r}")
-    cleaned = {kind: _phrases(found.get(kind, []), kind) for kind in KINDS}
+    cleaned = {kind: _phrases(parsed.get(kind, []), kind) for kind in KINDS}
     if not any(cleaned.values()):
         raise RefusedAnswer("answered with empty lists")
     return cleaned
@@ -306,7 +306,7 @@ CLAIMS_PROMPT = (
 ATTACHED = " Some photos of the class are attached."
 
 
-class Told(NamedTuple):
+class KnowledgeAnswers(NamedTuple):
     """Knowledge from the answers of a language model, and the reason of failure for each class that failed."""
 
     knowledge: Knowledge
@@ -328,9 +328,9 @@ def model_questions(
         others = json.dumps([other for other in classes if other != name][:20], ensure_ascii=False)
         for start in range(0, len(open_), PER_REQUEST):
             part = open_[start : start + PER_REQUEST]
-            told = json.dumps(name, ensure_ascii=False), json.dumps(part, ensure_ascii=False)
+            quoted = json.dumps(name, ensure_ascii=False), json.dumps(part, ensure_ascii=False)
             prompt = CLAIMS_PROMPT.format(
-                name=told[0], others=others, concepts=told[1], photos=ATTACHED if shown else ""
+                name=quoted[0], others=others, concepts=quoted[1], photos=ATTACHED if shown else ""
             )
             asked.append(LLMQuestion(name, prompt, partial(parse_verdicts, part), shown, answer_tokens(part)))
     return asked
@@ -343,36 +343,38 @@ def answer_tokens(concepts: Sequence[str]) -> int:
     return max(ANSWER_TOKENS, len(longest.encode()) // 2)
 
 
-def ask_model(questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> Told:
+def ask_model(
+    questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path, *, tell: OnProgress = no_progress
+) -> KnowledgeAnswers:
     """The model's answers to these questions; those that the cache has are not asked again."""
     failed: dict[str, str] = {}
-    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    at = timestamp()
     answers = [
         Answer(question.name, concept, verdict, "llm", endpoint.model, at)
         for question, verdicts in answered(questions, endpoint, cache, failed, tell=tell)
         for concept, verdict in verdicts.items()
     ]
-    return Told(Knowledge.of(answers), failed)
+    return KnowledgeAnswers(Knowledge.of(answers), failed)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object whose keys are all different: of a concept that is answered twice, neither answer is sure."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise RefusedAnswer("answered twice for the same concept")
-    return found
+    return unique
 
 
 def parse_verdicts(concepts: Sequence[str], text: str) -> dict[str, Any]:
     """One JSON object that says yes, no or unknown of exactly these concepts; anything else is refused."""
     try:
         plain = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
-        found = json.loads(plain, object_pairs_hook=_once)
+        parsed = json.loads(plain, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         raise RefusedAnswer(f"answered no JSON object: {text[:60]!r}") from None
-    if not isinstance(found, dict) or set(found) != set(concepts):
+    if not isinstance(parsed, dict) or set(parsed) != set(concepts):
         raise RefusedAnswer(f"answered for other concepts than it was asked about: {text[:60]!r}")
-    wrong = [verdict for verdict in found.values() if verdict not in ("yes", "no", "unknown")]
+    wrong = [verdict for verdict in parsed.values() if verdict not in ("yes", "no", "unknown")]
     if wrong:
         raise RefusedAnswer(f"answered {str(wrong[0])[:20]!r} where only yes, no or unknown count")
-    return {concept: found[concept] for concept in concepts}
+    return {concept: parsed[concept] for concept in concepts}

@@ -18,11 +18,11 @@ from ccr.errors import CCRError, FormatError
 from ccr.io.files import read_regular, write_json, write_text
 from ccr.io.remote import AnyPath
 from ccr.knowledge import Answer, Knowledge
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab.domains import fitting_domains, read_domains
 from ccr.vocab.features import Feature, features, look, name_features
 from ccr.vocab.lists import LONGEST_CONCEPT, concept_line
-from ccr.vocab.senses import Company, EmbedTexts, choose_senses, look_up, plain_name
+from ccr.vocab.senses import ClassContext, EmbedTexts, choose_senses, look_up, plain_name
 from ccr.vocab.wordnet import ARTICLES, Synset, WordNet, concept_key, spellings, words_of
 
 #: The weight of a concept for a class of which it is not said to be true, only possible.
@@ -35,7 +35,7 @@ COLOUR_NAMES = {"orange", "violet", "rose", "olive", "lilac", "lavender", "peach
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a concept came from: the class it was proposed for (None: any), the source, what kind of thing it is, and
+    """Origin of a concept: the class it was proposed for (None: any), the source, what kind of thing it is, and
     the sentence that says so."""
 
     class_name: str | None
@@ -75,25 +75,25 @@ class Proposals:
         return sum(item.tied for item in self.items) / max(len(self.items), 1)
 
     def reasons(self, classes: Sequence[str]) -> np.ndarray:
-        """How strong the reason is for which each concept may be said of each class (n, C), from 0 to 1: 1 where a
+        """Strength (n, C), from 0 to 1, of the reason for which each concept may be said of each class: 1 where a
         source ties it to the class or a person wrote it, `FITTING` where it only fits the domain."""
         column = {name: number for number, name in enumerate(classes)}
-        found = np.full((len(self.items), len(classes)), FITTING)
+        reasons = np.full((len(self.items), len(classes)), FITTING)
         for row, item in enumerate(self.items):
             for origin in item.origins:
                 if origin.source == "hand":
-                    found[row] = 1.0
+                    reasons[row] = 1.0
                 elif origin.class_name in column:
-                    found[row, column[origin.class_name]] = 1.0
-        return found
+                    reasons[row, column[origin.class_name]] = 1.0
+        return reasons
 
     def by_class(self) -> dict[str, list[str]]:
         """Concepts proposed for each class."""
-        found: dict[str, list[str]] = {}
+        by_class: dict[str, list[str]] = {}
         for item in self.items:
             for name in dict.fromkeys(origin.class_name for origin in item.origins if origin.class_name is not None):
-                found.setdefault(name, []).append(item.concept)
-        return found
+                by_class.setdefault(name, []).append(item.concept)
+        return by_class
 
     def write(self, path: Path) -> Path:
         """Write the list, and beside it a JSON file with the origin of every concept; that file's path."""
@@ -217,31 +217,28 @@ def wordnet_proposals(
     *,
     embed: EmbedTexts | None = None,
     photos: Mapping[str, np.ndarray] | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> FromWordNet:
     """Propose concepts for each class from WordNet, as far as a photo can show them.
 
     Parameters
     ----------
-    classes : sequence of str
-        The classes' names; compound ones resolve by their parts.
-    embed : callable, optional
-        Texts to unit rows, by which the sense of a name is chosen. None: the most frequent sense.
-    photos : mapping of class to array (d,), optional
-        Mean of each class's photos measured from the mean of all; see `choose_senses`.
+    classes : the classes' names; compound ones resolve by their parts.
+    embed : texts to unit rows, by which the sense of a name is chosen. None: the most frequent sense.
+    photos : (d,), mean of each class's photos measured from the mean of all; see `choose_senses`.
     """
     different = list(dict.fromkeys(classes))
-    found = [item for item in (look_up(name, wordnet) for name in different) if item is not None]
-    named = Company(found, wordnet).known()
-    senses = choose_senses(named, Company(named, wordnet), embed, photos=photos, tell=tell)
+    looked_up = [item for item in (look_up(name, wordnet) for name in different) if item is not None]
+    named = ClassContext(looked_up, wordnet).known()
+    senses = choose_senses(named, ClassContext(named, wordnet), embed, photos=photos, tell=tell)
     known, proposals = {item.name: item for item in named}, []
     common = common_kinds(list(senses.values()), wordnet)
     for number, name in enumerate(different):
         tell(number, len(different), "reading WordNet")
-        said = name_features(name, wordnet)
+        glossed = name_features(name, wordnet)
         if name in known:
-            said = features(known[name], senses[name], wordnet, common=common)
-        proposals += [_proposal(name, feature) for feature in said]
+            glossed = features(known[name], senses[name], wordnet, common=common)
+        proposals += [_proposal(name, feature) for feature in glossed]
     return FromWordNet(proposals, senses, [name for name in different if name not in senses])
 
 
@@ -261,8 +258,8 @@ def reasoned_proposals(
     photos: Mapping[str, np.ndarray] | None = None,
     grey: bool = False,
     sources: Sequence[str] = ("wordnet", "generic"),
-    told: Sequence[Proposal] = (),
-    tell: Tell = no_progress,
+    answered: Sequence[Proposal] = (),
+    tell: OnProgress = no_progress,
 ) -> Proposals:
     """Concepts for classes, each with its reasons: WordNet ties it to a class, a language model said it, or it belongs
     to a part of the generic list that fits the domain of the classes.
@@ -274,17 +271,17 @@ def reasoned_proposals(
     embed, photos : see `wordnet_proposals`; `embed` also relates names that WordNet does not know to domains.
     grey : whether the photos are without colour, so that concepts that name one are left out.
     sources : "wordnet", "generic" or both.
-    told : proposals of a language model.
+    answered : proposals of a language model.
     """
     known = FromWordNet([], {}, list(classes))
     if wordnet is not None:
         known = wordnet_proposals(classes, wordnet, embed=embed, photos=photos, tell=tell)
     domains = fitting_domains(classes, known.senses, wordnet, embed) if "generic" in sources else {}
-    said = [known.proposals if "wordnet" in sources else [], told, generic_proposals(domains)]
+    parts = [known.proposals if "wordnet" in sources else [], answered, generic_proposals(domains)]
     if grey:
-        said = [[item for item in part if not names_colour(item.concept, wordnet)] for part in said]
+        parts = [[item for item in part if not names_colour(item.concept, wordnet)] for part in parts]
     unknown = known.unknown if "wordnet" in sources else []
-    return together(said, leaking=label_texts(classes, known.senses, wordnet), unknown=unknown)
+    return together(parts, leaking=label_texts(classes, known.senses, wordnet), unknown=unknown)
 
 
 def names_colour(concept: str, wordnet: WordNet | None) -> bool:
@@ -333,23 +330,23 @@ def write_proposed(proposals: Iterable[Proposal], path: Path) -> Knowledge:
     """Write the table of proposals beside their list, at `path`; that table.
 
     Answers that an earlier table has and that proposals do not give stay, and count: those of people and files, and
-    every no or unknown, because proposals only say yes, so that somebody must have corrected the cell.
+    every no or unknown, because proposals only say yes, so that a person must have corrected the cell.
     """
-    made = proposed_knowledge(proposals)
+    table = proposed_knowledge(proposals)
     if path.is_file():
         kept = [answer for answer in Knowledge.read(path) if answer.source not in PROPOSING or answer.answer != "yes"]
-        made = Knowledge.merged(made, Knowledge.of(kept))
-    made.write(path)
-    return made
+        table = Knowledge.merged(table, Knowledge.of(kept))
+    table.write(path)
+    return table
 
 
-def wordnet_knowledge(classes: Sequence[str], concepts: Sequence[str], said: Iterable[Proposal]) -> Knowledge:
+def wordnet_knowledge(classes: Sequence[str], concepts: Sequence[str], proposals: Iterable[Proposal]) -> Knowledge:
     """Yes where what WordNet says of a class names a concept of the list: the same words in singular or plural, without
     articles, or a longer phrase that has them in a row ("long slender bill" names a slender bill). Looser matches were
     tried and are mostly wrong (on CUB 23 % right instead of 62 %). WordNet never says what a class has not, so there is
     no "no"."""
     phrases: dict[str, set[str]] = {name: set() for name in classes}
-    for item in said:
+    for item in proposals:
         for origin in item.origins:
             if origin.class_name in phrases:
                 phrases[origin.class_name] |= _runs(item.concept)
@@ -369,12 +366,12 @@ def _words(text: str) -> tuple[str, ...]:
 def _runs(text: str) -> set[str]:
     """All words in a row of a text that have more than one word, and the whole of it, in singular and plural."""
     words = _words(text)
-    found: set[str] = set()
+    runs: set[str] = set()
     for start in range(len(words)):
         for stop in range(start + 1, len(words) + 1):
             if stop - start > 1 or stop - start == len(words):
-                found |= spellings(words[start:stop])
-    return found
+                runs |= spellings(words[start:stop])
+    return runs
 
 
 def generic_proposals(domains: Mapping[str, str]) -> list[Proposal]:

@@ -12,24 +12,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from ccr.geometry import unit_rows
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab.domains import BROAD, domains_of
 from ccr.vocab.lists import BATCH
 from ccr.vocab.wordnet import FOOD, PERSON, PLANT, Synset, WordNet
 
 #: Senses of a name that are considered, the most frequent ones.
 MOST_SENSES = 6
-#: What one place further down WordNet's order costs, in standard deviations of the fit over all senses.
+#: Cost of one place further down WordNet's order, in standard deviations of the fit over all senses.
 RANK_COST = 1.0
-#: What it costs besides, whether or not the senses were counted, so that of equals the first is taken.
+#: Further cost of it, whether or not the senses were counted, so that of equals the first is taken.
 TIE_COST = 0.15
-#: What the fit counts where there are no photos: names of classes say less about a sense than photos do.
+#: Weight of the fit where there are no photos: names of classes say less about a sense than photos do.
 NAMES_WEIGHT = 0.4
-#: What it brings, in the same unit, when all other classes are of a kind with it: "bird" among animals is no dish.
+#: Gain, in the same unit, of a sense when all other classes are of a kind with it: "bird" among animals is no dish.
 COMPANY_GAIN = 4.0
 #: How often senses are chosen, each time in the company of those chosen before: maple among trees is no wood.
 ROUNDS = 2
-#: What it brings a sense that is food when another is a plant, and when all classes have one: a fruit, not its tree.
+#: Gain of a sense that is food when another is a plant, and when all classes have one: a fruit, not its tree.
 FRUIT_GAIN, EATEN_GAIN = 1.1, 2.0
 #: Kinds that anything belongs to.
 ANYTHING = {
@@ -43,7 +43,7 @@ LEAST_COMPANY = 0.1
 #: Where such a share of the classes belongs to one kind, a name that few people use and whose senses are all strangers
 #: is taken as unknown.
 AGREED = 0.5
-#: What another class of the same domain counts beside one of the same kind.
+#: Weight of another class of the same domain, relative to one of the same kind.
 DOMAIN_COMPANY = 0.75
 #: Words of a definition that are embedded, and other classes that stand for all of them: the rest changes the sense of
 #: one name in 300 and takes half of the time.
@@ -116,7 +116,7 @@ def _spellings(words: Sequence[str]) -> list[str]:
     return [" ".join(words), *hyphened, *(["".join(words)] if len(words) == 2 else [])]
 
 
-class Company:
+class ClassContext:
     """The kinds and domains that classes belong to, by which a sense is at home among the others or a stranger: "pink
     lady" among fruits is no cocktail, "bird" among animals no dish."""
 
@@ -136,10 +136,10 @@ class Company:
         return max(others, default=0) / (len(self._named) - 1 + FEW)
 
     def kinship(self, item: Named, sense: Synset) -> float:
-        """How near a sense is to the other classes, in [0, 1): from the mean number of kinds that it shares with one,
+        """Nearness of a sense to the other classes, in [0, 1): from the mean number of kinds that it shares with one,
         so that a van among cars and trucks is no railway van."""
-        own = set(self._kinds(self._first(item)))
-        kinds = sum(self._counts[place] - (place in own) for place in self._kinds(sense))
+        kinds_of_item = set(self._kinds(self._first(item)))
+        kinds = sum(self._counts[place] - (place in kinds_of_item) for place in self._kinds(sense))
         return max(self.share(item, sense), 1.0 - math.exp(-kinds / (len(self._named) - 1 + FEW)))
 
     def known(self) -> list[Named]:
@@ -150,9 +150,9 @@ class Company:
         agreed = most >= AGREED * len(self._named) and len(self._named) > 2
         return [item for item in self._named if self._sure(item, agreed) or self._at_home(item)]
 
-    def knowing(self, meant: Mapping[str, Synset]) -> Company:
+    def knowing(self, meant: Mapping[str, Synset]) -> ClassContext:
         """The same classes with senses that have been chosen."""
-        return Company(self._named, self._wordnet, meant=meant)
+        return ClassContext(self._named, self._wordnet, meant=meant)
 
     def _first(self, item: Named) -> Synset:
         return self._meant.get(item.name, item.senses[0])
@@ -180,25 +180,21 @@ class Company:
 
 def choose_senses(
     named: Sequence[Named],
-    company: Company,
+    company: ClassContext,
     embed: EmbedTexts | None,
     *,
     photos: Mapping[str, np.ndarray] | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> dict[str, Synset]:
     """Word sense disambiguation: the WordNet sense of each class whose words and gloss fit best, by class name.
 
     Parameters
     ----------
-    named : sequence of Named
-        Classes with at least one sense each.
-    company : Company
-        Of all classes: senses that are of a kind with the others are preferred.
-    embed : callable, optional
-        Texts to unit rows, in the space of the photos. None: company and frequency alone decide.
-    photos : mapping of name to array (d,), optional
-        Mean of each class's own photos, measured from the mean of all. None: a sense is held against the other
-        classes' names instead: "kiwi" among fruits is no bird.
+    named : classes with at least one sense each.
+    company : of all classes: senses that are of a kind with the others are preferred.
+    embed : texts to unit rows, in the space of the photos. None: company and frequency alone decide.
+    photos : (d,), mean of each class's own photos, measured from the mean of all. None: a sense is held against the
+        other classes' names instead: "kiwi" among fruits is no bird.
     """
     open_ones = [item for item in named if len(item.senses) > 1]
     chosen = {item.name: item.senses[0] for item in named}
@@ -227,7 +223,7 @@ def _text(sense: Synset) -> str:
     return f"{', '.join(sense.lemmas[:3])}: {' '.join(sense.definition.split()[:DEFINITION_WORDS])}"
 
 
-def _embedded(texts: Sequence[str], embed: EmbedTexts, tell: Tell) -> np.ndarray:
+def _embedded(texts: Sequence[str], embed: EmbedTexts, tell: OnProgress) -> np.ndarray:
     """Each different text once, in batches of similar length, so that progress can be seen."""
     different = sorted(set(texts), key=lambda text: (len(text), text))
     parts = []
@@ -243,9 +239,9 @@ def _fits(
     named: Sequence[Named],
     embed: EmbedTexts,
     photos: Mapping[str, np.ndarray] | None,
-    tell: Tell,
+    tell: OnProgress,
 ) -> np.ndarray:
-    """How well each sense's text fits its class's photos, or the names of the other classes."""
+    """Fit of each sense's text to its class's photos, or to the names of the other classes."""
     texts = [_text(sense) for item in open_ones for sense in item.senses]
     others = [] if photos is not None else named[:: -(-len(named) // MOST_OTHERS)]
     rows = _embedded([*texts, *(item.head for item in others)], embed, tell)
@@ -256,7 +252,7 @@ def _fits(
         targets = np.stack([photos.get(owner, nothing) for owner in owners])
     else:
         # What all classes have in common is the point here, so that only the texts' own mean is taken off.
-        own = {item.name: row for item, row in zip(others, rows[len(texts) :], strict=True)}
+        by_name = {item.name: row for item, row in zip(others, rows[len(texts) :], strict=True)}
         total, nothing = rows[len(texts) :].sum(axis=0), np.zeros(rows.shape[1])
-        targets = np.stack([total - own.get(owner, nothing) for owner in owners])
+        targets = np.stack([total - by_name.get(owner, nothing) for owner in owners])
     return np.einsum("sd,sd->s", glosses, unit_rows(targets))

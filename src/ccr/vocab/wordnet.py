@@ -105,8 +105,7 @@ class WordNet:
 
     Parameters
     ----------
-    folder : Path
-        Holds data.noun, data.adj, index.noun, index.adj, index.adv and index.verb, of WordNet 3.0 or 3.1.
+    folder : holds data.noun, data.adj, index.noun, index.adj, index.adv and index.verb, of WordNet 3.0 or 3.1.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -125,7 +124,7 @@ class WordNet:
         return cls(fetch_group(WORDNET, log=log))
 
     def senses(self, word: str, pos: str = "n") -> tuple[Synset, ...]:
-        """The senses of a word or phrase, the most frequent first; none if nobody knows it. `pos`: n or a."""
+        """The senses of a word or phrase, the most frequent first; none if WordNet does not know it. `pos`: n or a."""
         entry = self._index(pos).get(_key(word))
         return () if entry is None else tuple(self.synset(pos, place) for place in entry.places)
 
@@ -156,7 +155,7 @@ class WordNet:
 
     @cached_property
     def _uses(self) -> Counter[str]:
-        """How often glosses of nouns use each word; names do not count, so that "Wales" are no planks."""
+        """Counts of words in the glosses of nouns; names do not count, so that "Wales" are no planks."""
         glosses = b"\n".join(re.findall(rb"\|(.*)", self._data("noun")))
         return Counter(word.decode() for word in re.findall(rb"(?<![A-Za-z'-])[a-z]{3,}", glosses))
 
@@ -230,8 +229,8 @@ class WordNet:
     def above(self, synset: Synset) -> Iterator[Synset]:
         """The kinds that the synset belongs to, the nearest first; of several the first."""
         seen = {synset.place}
-        while found := self.pointed(synset, "@", "@i"):
-            synset = found[0]
+        while kinds := self.pointed(synset, "@", "@i"):
+            synset = kinds[0]
             if synset.place in seen:
                 return
             seen.add(synset.place)
@@ -271,7 +270,7 @@ _FILES = {"n": "noun", "a": "adj", "s": "adj", "v": "verb", "r": "adv"}
 
 
 def _installed() -> Iterator[Path]:
-    """Where copies of WordNet are usually installed."""
+    """Folders in which copies of WordNet are usually installed."""
     if "WNSEARCHDIR" in os.environ:
         yield Path(os.environ["WNSEARCHDIR"])
     roots = [Path(root) for root in os.environ.get("NLTK_DATA", "").split(os.pathsep) if root]

@@ -157,8 +157,8 @@ def _show(comparison: MethodComparison, methods: Sequence[Method], what: str, *,
         _print_table(comparison, title, columns)
     for line in [meaning(comparison), *knowledge_worth(comparison)]:
         if line:
-            console.print(escape(line), highlight=False)
-    note(f"{legend(comparison)} {DETAILS_LEGEND}" if details else legend(comparison))
+            console.print(escape(line))
+    note(f"{LEGEND} {DETAILS_LEGEND}" if details else LEGEND)
     run = {row.method for row in comparison.rows}
     for method in methods:
         if method.name in run and method.about:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ccr.data.store import EmbeddingStore
-    from ccr.utils.processes import Tell
+    from ccr.utils.processes import OnProgress
     from ccr_lab.experiments.cache import RunCache
     from ccr_lab.experiments.curves import PaperCurves
     from ccr_lab.experiments.frontier import Frontier
@@ -97,7 +97,7 @@ def figures(
     console.print(f"In {escape(str(out))}: {', '.join(files)}")
 
 
-def _frontier(task: ComparisonTask, length: float, cache: RunCache, tell: Tell) -> Frontier:
+def _frontier(task: ComparisonTask, length: float, cache: RunCache, tell: OnProgress) -> Frontier:
     from ccr_lab.experiments.frontier import FrontierGrid, measure_frontier
 
     return measure_frontier(task, FrontierGrid({"coder": chosen_coder(length, None)}), cache=cache, tell=tell)
@@ -220,13 +220,13 @@ def _concept_file(dataset: str, data: Path, given: Path | None) -> Path:
 
 def _files(protocol: Protocol) -> dict[str, bytes]:
     from ccr.show import plots
-    from ccr_lab.experiments.cache import csv_text
+    from ccr_lab.experiments.cache import records_csv
     from ccr_lab.plots import experiment_plots
 
     rows = protocol.table()
     files = {
         "reproduce.json": json.dumps({**protocol.to_dict(), "table": rows}, indent=1).encode(),
-        "reproduce.csv": csv_text(rows).encode(),
+        "reproduce.csv": records_csv(rows).encode(),
         "by_epoch.png": plots.png(experiment_plots.training_figure(protocol.curves), dpi=100),
     }
     if protocol.pursued:

@@ -38,8 +38,9 @@ from ccr.cli.common_data import (
     chosen_knowledge,
     load_concepts,
 )
-from ccr.cli.common_photo import add_whole_column, fidelity_text
+from ccr.cli.common_photo import add_whole_column
 from ccr.errors import CCRError
+from ccr.utils.texts import fidelity_text
 
 if TYPE_CHECKING:
     from ccr_lab.experiments.curves import FixedLambda
@@ -194,7 +195,7 @@ def _files(
     results: Sweep, chosen: Outcome | None, curves: FixedLambda | None, facts: dict[str, Any]
 ) -> dict[str, bytes]:
     from ccr.show import plots
-    from ccr_lab.experiments.cache import csv_text
+    from ccr_lab.experiments.cache import records_csv
     from ccr_lab.plots import experiment_plots
 
     figures = {"pareto": experiment_plots.sweep_pareto(results, chosen=chosen)}
@@ -202,7 +203,7 @@ def _files(
         figures |= experiment_plots.fixed_lambda_figures(curves.thresholds, curves.radii, curves.threshold)
     return {
         **{f"{name}.png": plots.png(figure) for name, figure in figures.items()},
-        "sweep.csv": csv_text(results.rows()).encode(),
+        "sweep.csv": records_csv(results.rows()).encode(),
         "sweep.json": json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False).encode(),
     }
 
@@ -221,7 +222,7 @@ def _show(results: Sweep, chosen: Outcome | None, at_most: float | None, command
         console.print(f"[bold]Recommended[/bold]{limit}: {escape(chosen.setting.name)}")
         console.print(f"Chosen on validation: {RULE}.")
         console.print(f"Recommended setting's accuracy on test: {_accuracy(chosen, 'test_accuracy')}. To fit it:")
-        console.print(escape(str(command)), soft_wrap=True, highlight=False)
+        console.print(escape(str(command)), soft_wrap=True)
     console.print(f"Tables and figures are in {escape(str(out))}")
 
 
@@ -269,7 +270,7 @@ def _accuracy(outcome: Outcome, measure: str) -> str:
 
 
 def _reasons(results: Sweep) -> dict[str, list[str]]:
-    """Why settings failed, and which did so."""
+    """Print the settings that failed, and the reasons."""
     reasons: dict[str, list[str]] = {}
     for failure in results.failures:
         name = failure.setting.described(results.varied()) or "the only setting"

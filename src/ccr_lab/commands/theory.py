@@ -16,7 +16,7 @@ from ccr.cli.common import Json, bar, check_folder, console, note, print_json, w
 from ccr.cli.common_photo import plain_table
 
 if TYPE_CHECKING:
-    from ccr.utils.processes import Tell
+    from ccr.utils.processes import OnProgress
     from ccr_lab.theory.judging import ClaimResult
     from ccr_lab.theory.metric import Isotropy
     from ccr_lab.theory.scenes import AnisotropyDiagram, EventFrequency, PhaseDiagram
@@ -86,7 +86,7 @@ def _on_embeddings(store: Path, seed: int, *, silent: bool) -> tuple[Sequence[Cl
     return results, spreads
 
 
-def _events(seed: int, tell: Tell) -> list[EventFrequency]:
+def _events(seed: int, tell: OnProgress) -> list[EventFrequency]:
     from ccr_lab.theory.scenes import event_frequency
 
     events = []
@@ -97,7 +97,7 @@ def _events(seed: int, tell: Tell) -> list[EventFrequency]:
 
 
 def _figures(
-    events: Sequence[EventFrequency], seed: int, tell: Tell
+    events: Sequence[EventFrequency], seed: int, tell: OnProgress
 ) -> tuple[dict[str, bytes], list[PhaseDiagram], list[AnisotropyDiagram]]:
     from ccr.show import plots
     from ccr_lab.plots import theory_plots
@@ -126,16 +126,9 @@ def _summary(
         "seed": seed,
         "instances": instances,
         "ok": all(result.ok for result in results),
-        "claims": [_finite(result.to_dict()) for result in results],
+        "claims": [result.to_dict() for result in results],
         "events": [event.to_dict() for event in events],
     }
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows no infinity and no NaN."""
-    from ccr.metrics import finite
-
-    return {**row, "worst": finite(row["worst"])}
 
 
 def _show(

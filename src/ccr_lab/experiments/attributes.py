@@ -50,7 +50,7 @@ class Truth:
 
 
 def auc_by_column(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """For each column, the chance that an item with the attribute scores above one without (ties count half).
+    """AUC of each column: the chance that an item with the attribute scores above one without (ties count half).
 
     `scores` and `truth` (items, columns); every column of `truth` needs both values.
     """
@@ -120,7 +120,7 @@ def explanation_truth(codes: Any, head: LinearHead, y: np.ndarray, truth: np.nda
 
 
 def truth_difference(one: Truth, other: Truth) -> tuple[float, Interval]:
-    """How much truer the first is, with its interval: the same classes are drawn for both."""
+    """Difference in truth of the first, with its interval: the same classes are drawn for both."""
     if len(one.named) != len(other.named):
         raise CCRError(f"both must be of the same classes, got {len(one.named)} and {len(other.named)}")
     apart = _redrawn(one.named, one.seen) - _redrawn(other.named, other.seen)

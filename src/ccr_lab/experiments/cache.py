@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,8 +15,8 @@ from ccr.inputs import Embeddings
 from ccr.io.files import write_bytes
 from ccr.knowledge import Knowledge
 from ccr.labels import as_labels, labels_of
-from ccr.utils.processes import Done, Pool, Tell
-from ccr.utils.texts import to_cell
+from ccr.utils.processes import Done, OnProgress, Pool
+from ccr.utils.texts import csv_text, to_cell
 
 
 class RunCache:
@@ -72,7 +70,7 @@ def run_all(
     names: Sequence[str],
     key: Callable[[Any], Mapping[str, Any]],
     cache: RunCache,
-    tell: Tell,
+    tell: OnProgress,
     pool: Pool | None = None,
     catch: type[Exception] | tuple[()] = CCRError,
 ) -> list[Mapping[str, Any] | str]:
@@ -148,11 +146,7 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
-def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+def records_csv(records: Sequence[Mapping[str, Any]]) -> str:
     """Records, at least one, as CSV: the first one's names are the header; a field that a later one lacks is empty."""
-    buffer = io.StringIO()
     names = list(records[0])
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([to_cell(name) for name in names])
-    writer.writerows([to_cell(record.get(name)) for name in names] for record in records)
-    return buffer.getvalue()
+    return csv_text([to_cell(name) for name in names], ([record.get(name) for name in names] for record in records))

@@ -6,14 +6,15 @@ what can be said about them together."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ccr.errors import CCRError
+from ccr.explain.terms import PlainResult
 from ccr.metrics import Interval, paired_bootstrap
-from ccr.utils.processes import Pool, Tell, no_progress
+from ccr.utils.processes import OnProgress, Pool, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, run_all
 from ccr_lab.experiments.methods import NAMED, SHUFFLED, STAND_INS, WITHOUT, Method
 from ccr_lab.experiments.runs import KEPT, MethodRun, run_method
@@ -24,7 +25,7 @@ REVISION = 5
 
 
 @dataclass(frozen=True)
-class MethodRow:
+class MethodRow(PlainResult):
     """One method over all seeds. `apart` is the interval of its accuracy minus the reference's, on the same images.
 
     Other fields are means over seeds, None where they do not apply.
@@ -58,13 +59,9 @@ class MethodRow:
     anec: float | None
     truth: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
 
 @dataclass(frozen=True)
-class MeaningGap:
+class MeaningGap(PlainResult):
     """The worth of names: accuracy of CCR minus that of a control whose concepts mean nothing, with its paired
     interval."""
 
@@ -73,12 +70,9 @@ class MeaningGap:
     gap: float
     interval: Interval
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "interval": list(self.interval)}
-
 
 @dataclass(frozen=True)
-class KnowledgeGain:
+class KnowledgeGain(PlainResult):
     """The worth of a table of knowledge to a method: its accuracy minus that without the table, and that with a
     shuffled table minus that without; each with its paired interval. None: that control was not run."""
 
@@ -90,12 +84,11 @@ class KnowledgeGain:
     shuffled_interval: Interval | None
 
     def to_dict(self) -> dict[str, Any]:
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-        return {**plain, "control": "shuffled table"}
+        return {**super().to_dict(), "control": "shuffled table"}
 
 
 @dataclass(frozen=True)
-class MethodFailure:
+class MethodFailure(PlainResult):
     """A method that could not be run, and why."""
 
     method: str
@@ -148,7 +141,7 @@ class MethodComparison:
         return KnowledgeGain(row.method, row.title, float(means[1] - means[0]), apart[1], *shuffled)
 
     def right(self, method: str) -> np.ndarray:
-        """In which share of a method's runs each test image was right (m,)."""
+        """Share of a method's runs in which each test image was right (m,)."""
         return np.asarray(np.mean([run.correct() for run in self.runs if run.method == method], axis=0))
 
     @property
@@ -176,7 +169,7 @@ class MethodComparison:
             "meaning_gaps": [gap.to_dict() for gap in self.meaning_gaps],
             "knowledge_gains": [gain.to_dict() for gain in self.knowledge_gains],
             "runs": [run.to_dict() for run in self.runs],
-            "failures": [vars(failure).copy() for failure in self.failures],
+            "failures": [failure.to_dict() for failure in self.failures],
         }
 
 
@@ -186,7 +179,7 @@ def run_comparison(
     *,
     seeds: Sequence[int] = range(5),
     cache: RunCache | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
     pool: Pool | None = None,
 ) -> MethodComparison:
     """Run every method with every seed, and say how far each is from the first.

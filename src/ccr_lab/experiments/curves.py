@@ -8,7 +8,7 @@ never chosen by.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -19,11 +19,12 @@ from ccr.classifier import ConceptClassifier
 from ccr.coding import HardThreshold
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
+from ccr.explain.terms import PlainResult
 from ccr.labels import Part
 from ccr.metrics import explanation_length
 from ccr.refine import Epoch
 from ccr.refine.region import PAPER_RADIUS, chosen_fidelity, unrefined
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
 from ccr_lab.experiments.compare import shared_key
 from ccr_lab.experiments.methods import UNBOUND
@@ -35,7 +36,7 @@ RADII, LAMBDAS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5), (0.5, 0.75, 1.0, 1.25, 1.5, 2
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(PlainResult):
     """One training followed by epoch; the `validation_accuracy` of its epochs is test accuracy, in [0, 1]."""
 
     name: str
@@ -45,12 +46,9 @@ class Curve:
     def column(self, name: str) -> np.ndarray:
         return np.array([getattr(epoch, name) for epoch in self.history])
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "seed": self.seed, "history": [asdict(epoch) for epoch in self.history]}
-
 
 @dataclass(frozen=True)
-class SweepPoint:
+class SweepPoint(PlainResult):
     """One fit of a sweep, measured on the test split at its last epoch; `value` is its lambda or its radius."""
 
     name: str
@@ -58,9 +56,6 @@ class SweepPoint:
     accuracy: float
     length: float
     mean_deviation: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +66,7 @@ class CurveFits:
     ----------
     options : mapping
         Parameters of every `ConceptClassifier`.
-    tell : Tell
+    tell : OnProgress
         Called before each fit.
     total : int
         How many fits there will be, for `tell`.
@@ -81,7 +76,7 @@ class CurveFits:
     train: Part
     test: Part
     options: Mapping[str, Any]
-    tell: Tell = no_progress
+    tell: OnProgress = no_progress
     total: int = 0
     done: Iterator[int] = field(default_factory=count, repr=False)
 
@@ -103,7 +98,7 @@ class CurveFits:
 
 
 @dataclass(frozen=True)
-class PaperCurves:
+class PaperCurves(PlainResult):
     """The paper's curves and sweeps; all but `training` hold lambda at `threshold`."""
 
     threshold: float
@@ -111,12 +106,6 @@ class PaperCurves:
     ablations: tuple[Curve, ...]
     thresholds: tuple[SweepPoint, ...]
     radii: tuple[SweepPoint, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        lists = {name: value for name, value in vars(self).items() if name != "threshold"}
-        plain = {name: [item.to_dict() for item in items] for name, items in lists.items()}
-        return {"threshold": self.threshold, **plain}
 
 
 def paper_curves(bench: CurveFits, *, length: float, radius: float, seeds: Sequence[int]) -> PaperCurves:
@@ -194,7 +183,7 @@ def _point(bench: CurveFits, name: str, value: float, **changes: Any) -> SweepPo
 
 
 def curves_by_epoch(
-    task: ComparisonTask, *, seeds: Sequence[int], cache: RunCache | None = None, tell: Tell = no_progress
+    task: ComparisonTask, *, seeds: Sequence[int], cache: RunCache | None = None, tell: OnProgress = no_progress
 ) -> list[Curve]:
     """Curves of CCR, then of its baseline, one per seed, at the task's held length; those in `cache` are not made
     again."""
@@ -225,17 +214,13 @@ def _curves(task: ComparisonTask, seed: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class FixedLambda:
+class FixedLambda(PlainResult):
     """`thresholds`: CCR of this `radius` and its baseline as lambda grows; `radii`: CCR at lambda `threshold`."""
 
     threshold: float
     radius: float
     thresholds: tuple[SweepPoint, ...]
     radii: tuple[SweepPoint, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return asdict(self)
 
 
 def fixed_lambda(
@@ -247,7 +232,7 @@ def fixed_lambda(
     like: Setting,
     options: Mapping[str, Any],
     cache: RunCache | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> FixedLambda:
     """Both sweeps; finished ones are taken from the cache.
 

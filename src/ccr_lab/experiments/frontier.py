@@ -4,14 +4,15 @@ accuracy against concepts in play, beside the rivals."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ccr.classifier import ConceptClassifier
 from ccr.controls import probe_accuracy, random_unit_concepts
+from ccr.explain.terms import PlainResult
 from ccr.metrics import finite
 from ccr.refine.region import DEFAULT_FIDELITY
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, run_all
 from ccr_lab.experiments.compare import run_comparison
 from ccr_lab.experiments.methods import methods_named
@@ -54,7 +55,7 @@ class RivalPoint:
 
 
 @dataclass(frozen=True)
-class Frontier:
+class Frontier(PlainResult):
     """Points of all methods. `shown` is the fidelity at which CCR stands beside the rivals, `probe` the accuracy of a
     linear probe, `failures` are kinds of concepts and rivals that could not be fitted, with the reason."""
 
@@ -75,9 +76,6 @@ class Frontier:
         """Points of named concepts at one fidelity, by concepts in play."""
         chosen = [point for point in self.points if (point.kind, point.fidelity) == (NAMED, fidelity)]
         return sorted(chosen, key=lambda point: point.in_play)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +108,11 @@ class FrontierGrid:
 
 
 def measure_frontier(
-    task: ComparisonTask, grid: FrontierGrid | None = None, *, cache: RunCache | None = None, tell: Tell = no_progress
+    task: ComparisonTask,
+    grid: FrontierGrid | None = None,
+    *,
+    cache: RunCache | None = None,
+    tell: OnProgress = no_progress,
 ) -> Frontier:
     """Fit all points of the grid, and the rivals; finished ones are taken from the cache.
 
@@ -136,7 +138,7 @@ def _points(
     grid: FrontierGrid,
     made_of: Mapping[str, Any],
     cache: RunCache,
-    tell: Tell,
+    tell: OnProgress,
     failures: dict[str, str],
 ) -> list[FrontierPoint]:
     words = {} if task.random_words is None else {WORDS: task.random_words}
@@ -179,7 +181,7 @@ def _measure(task: ComparisonTask, item: tuple[str, ConceptClassifier]) -> dict[
 
 
 def _rivals(
-    task: ComparisonTask, grid: FrontierGrid, cache: RunCache, tell: Tell, failures: dict[str, str]
+    task: ComparisonTask, grid: FrontierGrid, cache: RunCache, tell: OnProgress, failures: dict[str, str]
 ) -> list[RivalPoint]:
     """Methods of `ccr compare` at every length, their variants and penalties chosen on validation images."""
     points: list[RivalPoint] = []

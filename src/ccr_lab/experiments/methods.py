@@ -16,18 +16,18 @@ from ccr.controls import random_unit_concepts
 from ccr.errors import CCRError
 from ccr.heads import LinearHead, fit_softmax
 from ccr.labels import Part
-from ccr.refine.region import DEFAULT_STRENGTH, PAPER_RADIUS, bound_in_words, unrefined
+from ccr.refine.region import DEFAULT_STRENGTH, PAPER_RADIUS, bound_text, unrefined
 from ccr.space import Angular, Symmetric
 from ccr.utils.texts import did_you_mean
 from ccr_lab.experiments.task import ComparisonTask
 from ccr_lab.rivals import LabelFreeCBM, LinearProbe, ZeroShot
-from ccr_lab.rivals.model import head_mask
+from ccr_lab.rivals.model import Rival, head_mask
 
 #: A radius that never binds on the unit sphere: refinement without projection.
 UNBOUND = 2.0
-#: Of concepts that are refined in a ball, and of pursuit, unless a method says otherwise.
+#: Reference of concepts that are refined in a ball, and of pursuit, unless a method says otherwise.
 DISPERSION = Symmetric(DEFAULT_STRENGTH)
-#: Of the elastic net: as published first.
+#: Reference of the elastic net: as published first.
 L1_RATIOS = (0.99, 0.8)
 #: Penalties tried, in units of 1 / (number of training images) for codes scaled to size 1, strongest first.
 PENALTIES = (10.0, 3.0, 1.0, 0.3)
@@ -116,7 +116,7 @@ def _shuffled(fit: Fit, task: ComparisonTask, train: Part, validation: Part, see
 
 def all_methods(task: ComparisonTask) -> tuple[Method, ...]:
     """Every method once: where the task itself asks for a ball, CCR is the one in the ball."""
-    same = bound_in_words(_in_ball(task).settings) == bound_in_words(task.settings)
+    same = bound_text(_in_ball(task).settings) == bound_text(task.settings)
     return tuple(method for method in METHODS if not (same and method.name == "ccr-ball"))
 
 
@@ -259,22 +259,26 @@ def _fixed(coder: Any) -> list[dict[str, Any]]:
     return [{**shared, "dispersion": spread} for spread in (None, DISPERSION)]
 
 
+def _rival(model: Rival, validation: Part, chosen: dict[str, Any], *, concepts: int | None = None) -> Contender:
+    """A fitted rival with its own head."""
+    accuracy = float(np.mean(model.predict(validation.X) == validation.y))
+    return Contender(model, model.head_, accuracy, chosen, concepts, dense=True)
+
+
 def _label_free(task: ComparisonTask, train: Part, validation: Part, seed: int) -> Contender:
     tried = []
     for l1_ratio in L1_RATIOS:
         model = LabelFreeCBM(task.concepts, length=task.length, center=task.center, l1_ratio=l1_ratio)
         model.fit(train.X, train.y, knowledge=task.knowledge, claims=task.claims)
-        accuracy = float(np.mean(model.predict(validation.X) == validation.y))
         chosen = {"l1_ratio": l1_ratio, "alpha": model.alpha_}
-        tried.append(Contender(model, model.head_, accuracy, chosen, len(task.concepts), dense=True))
+        tried.append(_rival(model, validation, chosen, concepts=len(task.concepts)))
     return max(tried, key=lambda contender: contender.validation_accuracy)
 
 
 def _probe(task: ComparisonTask, train: Part, validation: Part, seed: int) -> Contender:
     model = LinearProbe(center=task.center)
     model.fit(train.X, train.y, validation=(validation.X, validation.y))
-    accuracy = float(np.mean(model.predict(validation.X) == validation.y))
-    return Contender(model, model.head_, accuracy, {"penalty": model.alpha_}, None, dense=True)
+    return _rival(model, validation, {"penalty": model.alpha_})
 
 
 def _zero_shot(task: ComparisonTask, train: Part, validation: Part, seed: int) -> Contender:
@@ -282,8 +286,7 @@ def _zero_shot(task: ComparisonTask, train: Part, validation: Part, seed: int) -
         raise CCRError("zero-shot needs the embedded names of the classes: give class_texts")
     model = ZeroShot(task.class_texts, center=task.center)
     model.fit(train.X, train.y)
-    accuracy = float(np.mean(model.predict(validation.X) == validation.y))
-    return Contender(model, model.head_, accuracy, {}, None, dense=True)
+    return _rival(model, validation, {})
 
 
 def _random_words(task: ComparisonTask, train: Part, validation: Part, seed: int) -> Contender:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +15,12 @@ from ccr.classifier import PAPER_THRESHOLDS, ConceptClassifier
 from ccr.coding import IPOMP, HardThreshold
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
+from ccr.explain.terms import PlainResult
 from ccr.labels import Part
 from ccr.metrics import deviation, retention
 from ccr.refine import Epoch
 from ccr.refine.region import PAPER_RADIUS, unrefined
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, run_all
 from ccr_lab.experiments.curves import Curve
 
@@ -46,7 +47,7 @@ REPORTED = {
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(PlainResult):
     """One fit, measured on the test images after its last epoch; accuracy, sparsity and retention are in [0, 1]."""
 
     name: str
@@ -60,16 +61,13 @@ class Trained:
     seconds: float
     history: tuple[Epoch, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "history": [asdict(epoch) for epoch in self.history]}
-
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Trained:
         return cls(**{**stored, "history": tuple(Epoch(**epoch) for epoch in stored["history"])})
 
 
 @dataclass(frozen=True)
-class Pursued:
+class Pursued(PlainResult):
     """CLIP-IP-OMP with k concepts per image: test accuracy, seconds to code all images and to fit the head."""
 
     k: int
@@ -122,7 +120,7 @@ class Protocol:
             "concepts": self.concepts,
             "reported": self.reported._asdict(),
             "trained": [run.to_dict() for run in self.trained],
-            "ip_omp": [asdict(run) for run in self.pursued],
+            "ip_omp": [run.to_dict() for run in self.pursued],
         }
 
 
@@ -135,7 +133,7 @@ def run_protocol(
     seeds: Sequence[int] = range(5),
     pursuit_lengths: Sequence[int] = PURSUIT_LENGTHS,
     cache: RunCache | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
     overrides: Mapping[str, Any] | None = None,
 ) -> Protocol:
     """All fits of the protocol; finished ones are taken from the cache.
@@ -160,7 +158,7 @@ def run_protocol(
     lengths = [k for k in pursuit_lengths if k <= min(len(concepts), concepts.dimension)]
     results: list[Any] = run_all(
         _fit,
-        _Same(models, concepts, train, test, overrides or {}),
+        _ProtocolData(models, concepts, train, test, overrides or {}),
         [*fits, *lengths],
         names=[*(f"{name}, seed {seed}" for name, seed in fits), *(f"CLIP-IP-OMP, k = {k}" for k in lengths)],
         key=lambda item: {
@@ -176,7 +174,7 @@ def run_protocol(
     return Protocol(dataset, (len(train.y), len(test.y)), len(concepts), trained, pursued, REPORTED[dataset])
 
 
-class _Same(NamedTuple):
+class _ProtocolData(NamedTuple):
     """Settings, concepts and data that all fits share."""
 
     models: Mapping[str, ConceptClassifier]
@@ -186,7 +184,7 @@ class _Same(NamedTuple):
     overrides: Mapping[str, Any]
 
 
-def _fit(same: _Same, item: tuple[str, int] | int) -> dict[str, Any]:
+def _fit(same: _ProtocolData, item: tuple[str, int] | int) -> dict[str, Any]:
     return _pursue(same, item) if isinstance(item, int) else _train(same, *item)
 
 
@@ -204,7 +202,7 @@ def settings(dataset: str, concepts: Concepts) -> dict[str, ConceptClassifier]:
     }
 
 
-def _train(same: _Same, name: str, seed: int) -> dict[str, Any]:
+def _train(same: _ProtocolData, name: str, seed: int) -> dict[str, Any]:
     """Follow the test images by epoch and keep the last epoch: nothing is chosen by them."""
     model, test = same.models[name], same.test
     model.set_params(random_state=seed, n_iter_no_change=10**6, tol=1.0, **same.overrides)
@@ -219,11 +217,11 @@ def _train(same: _Same, name: str, seed: int) -> dict[str, Any]:
     return Trained(name, seed, *measured, model.history_).to_dict()
 
 
-def _pursue(same: _Same, k: int) -> dict[str, Any]:
+def _pursue(same: _ProtocolData, k: int) -> dict[str, Any]:
     fixed: dict[str, Any] = {"radius": 0.0, "weights_per_class": None, "center": None, "dispersion": None}
     model = ConceptClassifier(same.concepts, coder=IPOMP(length=k), validation_fraction=0.0, **fixed)
     kernels.warm_up_before_timing("pursuit", "coding")
     start = time.perf_counter()
     model.fit(same.train.X, same.train.y)
     right = float(np.mean(model.predict(same.test.X) == same.test.y))
-    return asdict(Pursued(k, right, time.perf_counter() - start))
+    return Pursued(k, right, time.perf_counter() - start).to_dict()

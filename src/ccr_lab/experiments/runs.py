@@ -6,7 +6,7 @@ import ctypes
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,9 @@ import numpy as np
 from scipy import sparse
 
 from ccr import kernels, metrics
+from ccr.explain.terms import PlainResult
 from ccr.labels import Part
-from ccr_lab.experiments.methods import (
-    Contender,
-    Method,
-)
+from ccr_lab.experiments.methods import Contender, Method
 from ccr_lab.experiments.task import ComparisonTask
 
 #: Numbers of concepts kept, per image or per class, for the curves of accuracy.
@@ -26,7 +24,7 @@ KEPT = tuple(range(1, 31))
 
 
 @dataclass(frozen=True)
-class MethodRun:
+class MethodRun(PlainResult):
     """Measurements of one fit, None where they do not apply: shares in [0, 1], `fit_memory` in bytes.
 
     `right` holds one bit per test image, as hexadecimal text; `accuracy_at` and `nec` have an entry for each of `KEPT`.
@@ -57,11 +55,8 @@ class MethodRun:
     truth: float | None = None
 
     def correct(self) -> np.ndarray:
-        """Which test images were right (m,), as booleans."""
+        """Mask (m,) of the test images that were right."""
         return np.unpackbits(np.frombuffer(bytes.fromhex(self.right), np.uint8))[: self.images].astype(bool)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> MethodRun:

@@ -19,11 +19,11 @@ from ccr.errors import CCRError
 from ccr.labels import Part, hold_out, store_parts
 from ccr.metrics import Evaluation, finite
 from ccr.space import Angular, Dispersion, parse_dispersion
-from ccr.utils.processes import Pool, Tell, no_progress
+from ccr.utils.processes import OnProgress, Pool, no_progress
 from ccr.utils.texts import did_you_mean
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options, run_all
 
-#: What an axis may vary, with an example of each.
+#: Settings that an axis may vary, with an example of each.
 AXES = {
     "length": "5,10,20",
     "threshold": "0.1,0.15",
@@ -348,7 +348,7 @@ def run_sweep(
     options: Mapping[str, Any] | None = None,
     seeds: Sequence[int] = (0,),
     cache: RunCache | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
     pool: Pool | None = None,
 ) -> Sweep:
     """Fit every setting for every seed, the epoch chosen on `val`, and measure it on `val` and `test`.
@@ -360,7 +360,7 @@ def run_sweep(
     parts = {"train": train, "validation": val, "test": test}
     made_of = {name: fingerprint_data(part.X, part.y) for name, part in parts.items()}
     made_of["concepts"] = fingerprint_concepts(concepts)
-    shared = _Same(concepts, parts, dict(options or {}))
+    shared = _SweepData(concepts, parts, dict(options or {}))
     same = {"kind": "sweep", **made_of, "options": plain_options(shared.options)}
     values = run_all(
         _measured,
@@ -384,7 +384,7 @@ def run_sweep(
     return Sweep(tuple(outcomes), tuple(failures), {name: len(part.y) for name, part in parts.items()})
 
 
-class _Same(NamedTuple):
+class _SweepData(NamedTuple):
     """Data and options that all fits of a sweep share."""
 
     concepts: Concepts
@@ -392,7 +392,7 @@ class _Same(NamedTuple):
     options: Mapping[str, Any]
 
 
-def _measured(same: _Same, item: tuple[Setting, int]) -> dict[str, Any]:
+def _measured(same: _SweepData, item: tuple[Setting, int]) -> dict[str, Any]:
     """The `SettingRun` of a setting and a seed, as plain types."""
     setting, seed = item
     train, val, test = (same.parts[name] for name in ("train", "validation", "test"))

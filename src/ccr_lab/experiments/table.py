@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ccr.metrics import Interval
-from ccr_lab.experiments.cache import csv_text
+from ccr_lab.experiments.cache import records_csv
 from ccr_lab.experiments.compare import MeaningGap, MethodComparison, MethodRow
 
 NOTHING = "-"
@@ -182,7 +182,7 @@ def as_csv(comparison: MethodComparison) -> str:
     """One row per method, plain numbers, empty where something does not apply; curves are in the JSON."""
     skipped = ("accuracy_at", "nec")
     records = [{name: value for name, value in _flat(row).items() if name not in skipped} for row in comparison.rows]
-    return csv_text(records)
+    return records_csv(records)
 
 
 def _flat(row: MethodRow) -> dict[str, object]:

@@ -14,8 +14,8 @@ from ccr.encoders import Encoder
 from ccr.errors import CCRError
 from ccr.knowledge import Knowledge
 from ccr.labels import Part, hold_out, store_parts
-from ccr.refine.region import Claims, bound_in_words, chosen_radius
-from ccr.utils.processes import Tell, no_progress
+from ccr.refine.region import Claims, bound_text, chosen_radius
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import counted
 from ccr.vocab import embed_concepts, random_words, read_concepts
 
@@ -106,7 +106,7 @@ class ComparisonTask:
         weights = [] if self.weights is None else [f"{counted(self.weights, 'weight')} per class"]
         weights += [] if self.candidates is None else [f"chosen among {self.candidates:g} times as many"]
         known = [] if self.knowledge is None else [f"knowledge {self.knowledge.digest}, {self.claims} claims"]
-        return ", ".join([bound_in_words(self.settings), *weights, *known])
+        return ", ".join([bound_text(self.settings), *weights, *known])
 
     def split(self, seed: int) -> tuple[Part, Part]:
         """Training and validation images for this seed."""
@@ -116,7 +116,7 @@ class ComparisonTask:
 
 
 def store_task(
-    store: EmbeddingStore, concepts: Path, encoder: Encoder, *, tell: Tell = no_progress, **options: Any
+    store: EmbeddingStore, concepts: Path, encoder: Encoder, *, tell: OnProgress = no_progress, **options: Any
 ) -> ComparisonTask:
     """The task of a store: its splits, the concepts of a file, and the texts that the controls need.
 

@@ -63,7 +63,7 @@ def necessity_figure(curve: NecessityCurve) -> Figure:
 
 
 def event_figure(events: Sequence[EventFrequency]) -> Figure:
-    """How often the many-sample theorem's spectral event holds, against the number of samples."""
+    """Frequency of the many-sample theorem's spectral event, against the number of samples."""
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axis = figure.subplots()
     styles = zip((BLUE, ORANGE, GREEN, PURPLE, BLACK), "osD^v", strict=True)
@@ -80,7 +80,7 @@ def event_figure(events: Sequence[EventFrequency]) -> Figure:
 
 
 def phase_figure(diagrams: Sequence[PhaseDiagram]) -> Figure:
-    """How much of the start error is left after refinement, over rho and k, a panel for each number of samples."""
+    """Share of the start error that is left after refinement, over rho and k, a panel for each number of samples."""
     figure = Figure(figsize=(5.4 * len(diagrams), 4.6), layout="constrained")
     axes = figure.subplots(1, len(diagrams), squeeze=False, sharey=True)[0]
     for axis, diagram in zip(axes, diagrams, strict=True):
@@ -95,7 +95,7 @@ def phase_figure(diagrams: Sequence[PhaseDiagram]) -> Figure:
 
 
 def anisotropy_figure(diagrams: Sequence[AnisotropyDiagram]) -> Figure:
-    """How much of the start error is left, over its size and the images' anisotropy, a panel for each metric."""
+    """Share of the start error that is left, over its size and the images' anisotropy, a panel for each metric."""
     figure = Figure(figsize=(3.9 * len(diagrams) + 1, 4.4), layout="constrained")
     axes = figure.subplots(1, len(diagrams), squeeze=False, sharey=True)[0]
     for axis, diagram in zip(axes, diagrams, strict=True):

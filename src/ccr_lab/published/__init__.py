@@ -28,7 +28,7 @@ from ccr_lab.published.cifar import (
 from ccr_lab.published.listing import CUB, CUB_FOLDER, PLACES, find_cub, find_places, find_root, open_cub, open_places
 
 PUBLISHED = ("cifar10", "cifar100", "cub", "imagenet", "places365")
-#: What the origin of such a data set is called in a store.
+#: Name of the origin of such a data set in a store.
 KINDS = (NPM, CIFAR10.kind, CIFAR100.kind, CUB, imagenet.KIND, PLACES)
 
 
@@ -99,7 +99,7 @@ def recognise(folder: Path) -> Dataset | None:
 
 
 def locate(kind: str, folder: Path, key: str) -> Source:
-    """Where the image `key` lies. `folder` may be given as for `open_published`."""
+    """The place of the image `key`. `folder` may be given as for `open_published`."""
     if kind == NPM:
         return locate_in_npm(folder, key)
     for layout in (CIFAR10, CIFAR100):

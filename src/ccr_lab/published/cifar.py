@@ -15,12 +15,12 @@ from PIL import Image
 from ccr.data.datasets.base import Dataset, Sample, make_dataset
 from ccr.data.datasets.sources import MAX_BYTES, BadImage
 from ccr.errors import CCRError, FormatError
-from ccr.io.files import read_regular, understood
+from ccr.io.files import format_errors, read_regular
 from ccr_lab.published.listing import find_root, lines, not_found
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR_SIDE = 32
-#: What the origin of the npm package's images is called in a store.
+#: Name of the origin of the npm package's images in a store.
 NPM = "cifar10"
 _NPM_ROWS = 10_000
 # `lables` is the package's own spelling.
@@ -244,7 +244,7 @@ def _npm_sample(folder: Path, picture: str, row: int, label: int, split: str) ->
 
 
 def _npm_labels(path: Path) -> list[int]:
-    with understood(path, "hold CIFAR-10's labels as a JSON list", "unpack the package again"):
+    with format_errors(path, "hold CIFAR-10's labels as a JSON list", "unpack the package again"):
         labels = json.loads(read_regular(path))
     if not isinstance(labels, list) or not all(isinstance(label, int) and 0 <= label < 10 for label in labels):
         raise FormatError(f"{path} must hold CIFAR-10's labels as a JSON list of numbers from 0 to 9")

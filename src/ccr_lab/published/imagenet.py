@@ -38,7 +38,7 @@ Words = dict[str, Sequence[str]]
 
 
 def find_imagenet(folder: Path) -> Path | None:
-    """Where `train` and `val` are: `folder`, or one of its usual subfolders."""
+    """The folder of `train` and `val`: `folder`, or one of its usual subfolders."""
     return find_root(folder, _SUBFOLDERS, _REQUIRED)
 
 
@@ -64,7 +64,7 @@ def open_imagenet(folder: Path) -> Dataset:
 
 
 def _folders_of_lists(folder: Path, root: Path) -> list[Path]:
-    """Where the lists of classes and labels may lie."""
+    """Folders in which the lists of classes and labels may lie."""
     folders = [folder, root]
     if root.as_posix().endswith(_KAGGLE):
         folders.append(root.parents[2])

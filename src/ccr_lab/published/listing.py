@@ -199,7 +199,7 @@ _CUB_SPLIT_NAMES = {"1": "train", "0": "test"}
 
 
 def find_cub(folder: Path) -> Path | None:
-    """Where the lists are: `folder`, or CUB_200_2011 in it."""
+    """The folder of the lists: `folder`, or CUB_200_2011 in it."""
     return find_root(folder, (CUB_FOLDER,), _CUB_REQUIRED)
 
 
@@ -261,7 +261,7 @@ _PLACES_IMAGES = {
 
 
 def find_places(folder: Path) -> Path:
-    """Where the images are: `folder`, or places365_standard in it."""
+    """The folder of the images: `folder`, or places365_standard in it."""
     return folder if _has_images(folder) else find_root(folder, (_EASY,), _EASY_REQUIRED) or folder
 
 

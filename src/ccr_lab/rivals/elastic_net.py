@@ -85,7 +85,7 @@ def elastic_net_path(
 def optimality_violation(
     head: LinearHead, codes: np.ndarray, y: np.ndarray, *, alpha: float, l1_ratio: float = 0.99
 ) -> float:
-    """How far a head is from optimal for its alpha; 0 at the optimum.
+    """Violation of optimality by a head for its alpha; 0 at the optimum.
 
     The largest distance of 0 from the subgradients of a weight, as a share of alpha, or of an intercept (the
     difference between the predicted and the true share of a class), whichever is larger. Gradients of weights are taken

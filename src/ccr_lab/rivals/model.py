@@ -153,7 +153,7 @@ def _unpack(folder: ModelFolder) -> dict[str, Any]:
 
 
 def head_mask(knowledge: Knowledge, classes: Iterable[Any], names: Sequence[str], claims: Claims) -> np.ndarray:
-    """Which weights (classes, concepts) of a head knowledge permits: the part of it that any method with a linear head
+    """Mask (classes, concepts) of the weights that knowledge permits: the part of it that any method with a linear head
     can use."""
     return permitted_weights(knowledge.aligned(classes, names), claims).allowed.T
 

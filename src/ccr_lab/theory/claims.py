@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from threadpoolctl import threadpool_limits
 
 from ccr.errors import CCRError
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr_lab.theory import pursuit, refinement
 from ccr_lab.theory.judging import ClaimGroup, ClaimResult, any_size, check_group, claim_group, square_size
 from ccr_lab.theory.metric import METRIC_GROUPS
 
 
 def run_claims(
-    instances: int = 1000, seed: int = 0, tell: Tell = no_progress, *, workers: int = 2
+    instances: int = 1000, seed: int = 0, tell: OnProgress = no_progress, *, workers: int = 2
 ) -> tuple[ClaimResult, ...]:
     """Check every claim and every control on `instances` random worlds each, at least 1; the same for the same seed.
 

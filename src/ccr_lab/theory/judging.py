@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from ccr.explain.terms import PlainResult
 from ccr_lab.theory.testbed import Testbed
 
 Verdict = Literal["holds", "violated", "fails, as it must", "cannot tell"]
@@ -44,16 +45,10 @@ def claim_group(observe: Observe, sizes: Sizes, *claims: tuple[Any, ...], most: 
     return ClaimGroup(observe, sizes, tuple(TheoryClaim(*claim) for claim in claims), most)
 
 
-@dataclass(frozen=True)
-class ClaimResult:
+@dataclass(frozen=True, kw_only=True)
+class ClaimResult(TheoryClaim, PlainResult):
     """A claim checked in `instances` worlds; `worst` is the largest measure, `beyond` counts worlds past `allowed`."""
 
-    key: str
-    claim: str
-    section: str
-    measure: str
-    allowed: float
-    breaks: str
     instances: int
     worst: float
     beyond: int
@@ -73,7 +68,7 @@ class ClaimResult:
         return self.verdict in ("holds", "fails, as it must")
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "verdict": self.verdict}
+        return {**super().to_dict(), "verdict": self.verdict}
 
 
 def check_group(group: ClaimGroup, instances: int, seed: int) -> tuple[ClaimResult, ...]:

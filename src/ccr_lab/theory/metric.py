@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,8 @@ from ccr.classifier import ConceptClassifier
 from ccr.coding import HardThreshold
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
+from ccr.explain.terms import PlainResult
 from ccr.geometry import fidelity_radius, project_to_cap, unit_rows
-from ccr.metrics import finite
 from ccr.refine.region import METRIC_STRIDE
 from ccr.space import ImageMetric, Space
 from ccr_lab.theory.judging import ClaimGroup, ClaimResult, any_size, check_group, claim_group
@@ -38,8 +38,8 @@ ENOUGH = 0.9
 
 
 @dataclass(frozen=True)
-class Isotropy:
-    """How images spread. `shrinkage`: of the metric that whitened them, None: as they are.
+class Isotropy(PlainResult):
+    """Spread of the images. `shrinkage`: of the metric that whitened them, None: as they are.
 
     `dimensions` is the effective number, (sum of eigenvalues)^2 / (sum of their squares), of `of`; `condition` the
     largest eigenvalue of the covariance over the one that a tenth are below, of those in the span of the images;
@@ -54,10 +54,6 @@ class Isotropy:
     condition: float
     along_random: float
     fidelity: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {name: value if value is None else finite(value) for name, value in asdict(self).items()}
 
 
 def isotropy(
@@ -176,7 +172,7 @@ def cap_departures(images: np.ndarray, rng: np.random.Generator) -> tuple[float,
 
 
 def encoder_cap(bed: Testbed, count: int, rng: np.random.Generator) -> np.ndarray:
-    """How far the correlation of scores is below c for concepts that keep a cosine of c in the encoder's space, moved
+    """Shortfall of the correlation of scores below c for concepts that keep a cosine of c in the encoder's space, moved
     along the direction in which images vary most."""
     return np.array([[_below_in_the_encoders_cap(stretched_images(bed.d, rng), rng) for _ in range(count)]])
 
@@ -240,7 +236,7 @@ def correlations(images: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.nda
 
 
 def plain_limit(covariance: np.ndarray, shrinkage: float) -> float:
-    """How far the plain correlation can be from the shrunk one: 2 e / (1 - e), where e is the largest part of a
+    """Largest difference of the plain correlation from the shrunk one: 2 e / (1 - e), where e is the largest part of a
     concept's shrunk variance that shrinkage has added. It vanishes with the shrinkage if images span the space."""
     values = np.linalg.eigvalsh(covariance)
     added, least = shrinkage * values.mean(), (1 - shrinkage) * max(values[0], 0.0)

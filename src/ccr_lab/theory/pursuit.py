@@ -52,7 +52,8 @@ def ip_omp(dictionary: np.ndarray, x: np.ndarray, *, length: int) -> Pursuit:
 
 
 def top_k(dictionary: np.ndarray, x: np.ndarray, *, length: int) -> np.ndarray:
-    """Which concepts have the `length` largest |<d_i, x>|: (worlds, n, d) and (worlds, m, d) -> bool (worlds, m, n)."""
+    """Mask of the concepts with the `length` largest |<d_i, x>|: (worlds, n, d) and (worlds, m, d) -> bool (worlds, m,
+    n)."""
     _check_length(length, dictionary.shape[1])
     return largest(np.abs(x @ np.swapaxes(dictionary, -1, -2)), length)
 
@@ -206,7 +207,7 @@ COMPARED = 12
 
 
 def information(bed: Testbed, count: int, rng: np.random.Generator) -> np.ndarray:
-    """How much squared correlation the best query had over the one IP-OMP asked, worst over the steps.
+    """Lead in squared correlation of the best query over the one IP-OMP asked, worst over the steps.
 
     The dictionaries are far from orthonormal, and their rows differ in norm.
     """

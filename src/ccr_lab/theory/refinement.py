@@ -75,7 +75,7 @@ def into_ball(moves: np.ndarray, radius: np.ndarray) -> np.ndarray:
 
 
 def one_sample_limit(worlds: Worlds, dictionary: np.ndarray) -> np.ndarray:
-    """Where one sample takes each row: d_i + (beta_i - <x, d_i>) x / |x|^2 on the support, d_i elsewhere."""
+    """Limit to which one sample takes each row: d_i + (beta_i - <x, d_i>) x / |x|^2 on the support, d_i elsewhere."""
     x = worlds.X[:, 0]
     gap = np.where(worlds.support[:, 0], worlds.beta[:, 0] - (dictionary @ x[:, :, None])[:, :, 0], 0.0)
     return dictionary + gap[:, :, None] * (x / (x**2).sum(axis=1, keepdims=True))[:, None, :]
@@ -99,7 +99,8 @@ def spectrum(worlds: Worlds) -> Spectrum:
 
 
 def spectral_event(testbed: Testbed, values: Spectrum) -> np.ndarray:
-    """Where lambda_min >= k(k-1) sigma^2 / (4 n^2) and lambda_max <= 4 k sigma^2 / n for every concept (worlds,)."""
+    """Mask of the worlds in which lambda_min >= k(k-1) sigma^2 / (4 n^2) and lambda_max <= 4 k sigma^2 / n for every
+    concept (worlds,)."""
     n, k, variance = testbed.n, testbed.k, testbed.variance
     enough = values.lowest >= k * (k - 1) * variance / (4 * n**2)
     return enough & (values.highest <= 4 * k * variance / n)

@@ -4,14 +4,15 @@ also of images that are not isotropic."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from ccr.explain.terms import PlainResult
 from ccr.space import ImageMetric
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr_lab.theory.pursuit import eps_limit, estimator_loss, loss_bound, rotated
 from ccr_lab.theory.refinement import best_rate, refine_worlds, spectral_event, spectrum
 from ccr_lab.theory.testbed import MappedWorlds, Testbed, Worlds, orthonormal_rows, row_distance
@@ -43,8 +44,8 @@ class NecessityCurve:
 
 
 @dataclass(frozen=True)
-class EventFrequency:
-    """In which share of worlds the spectral event held, for every number of samples."""
+class EventFrequency(PlainResult):
+    """Share of worlds in which the spectral event held, for every number of samples."""
 
     n: int
     k: int
@@ -52,12 +53,9 @@ class EventFrequency:
     samples: tuple[int, ...]
     shares: tuple[float, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, eq=False)
-class PhaseDiagram:
+class PhaseDiagram(PlainResult):
     """Median of last over first |D - D*|_{1,2}, (lengths, radii), where D starts anywhere in the rho-balls."""
 
     n: int
@@ -68,9 +66,6 @@ class PhaseDiagram:
     lengths: np.ndarray
     radii: np.ndarray
     remaining: np.ndarray
-
-    def to_dict(self) -> dict[str, Any]:
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
 
 
 def paper_runs(*, worlds: int = 10, seed: int = 0, shorten: int = 1) -> tuple[SyntheticRun, ...]:
@@ -98,7 +93,7 @@ def necessity_curve(
 
 
 def event_frequency(n: int, k: int, samples: Sequence[int], *, worlds: int = 100, seed: int = 0) -> EventFrequency:
-    """How often the spectral event of the many-sample theorem holds as the number of samples grows (n = d)."""
+    """Frequency of the spectral event of the many-sample theorem as the number of samples grows (n = d)."""
     bed, shares = Testbed(n, n, k), []
     with threadpool_limits(1):
         for m in samples:
@@ -115,7 +110,7 @@ def phase_diagram(
     radii: Sequence[float] | None = None,
     steps: int = 300,
     seed: int = 0,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> PhaseDiagram:
     """Refine from rho-balls far larger than the theorem's, for every k: where is D* still recovered?
 
@@ -174,7 +169,7 @@ METRICS = (None, 0.5, 0.01)
 
 
 @dataclass(frozen=True, eq=False)
-class AnisotropyDiagram:
+class AnisotropyDiagram(PlainResult):
     """Median of last over first distance to the truth, (conditions, radii), in the metric of this `shrinkage` (None:
     the encoder's space). `conditions` are condition numbers of the images' covariance; distances are those of scores,
     root mean square over images, of the worst concept."""
@@ -189,9 +184,9 @@ class AnisotropyDiagram:
     remaining: np.ndarray
 
     def to_dict(self) -> dict[str, Any]:
-        bed = {name: getattr(self.testbed, name) for name in ("n", "d", "k")}
-        rest = {name: value for name, value in vars(self).items() if name != "testbed"}
-        return bed | {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in rest.items()}
+        fields = super().to_dict()
+        bed = fields.pop("testbed")
+        return {name: bed[name] for name in ("n", "d", "k")} | fields
 
 
 def anisotropy_diagrams(
@@ -204,7 +199,7 @@ def anisotropy_diagrams(
     metrics: Sequence[float | None] = METRICS,
     steps: int = 300,
     seed: int = 0,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> list[AnisotropyDiagram]:
     """Refine the same worlds from the same starts in every one of the `metrics`: how much of the error is left?
 

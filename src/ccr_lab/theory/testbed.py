@@ -106,7 +106,7 @@ class Worlds:
 
     @property
     def support(self) -> np.ndarray:
-        """Which concepts are in which sample (worlds, m, n), bool."""
+        """Mask (worlds, m, n) of the concepts in each sample."""
         return self.beta != 0
 
     def take(self, chosen: np.ndarray) -> Worlds:

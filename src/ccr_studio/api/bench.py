@@ -24,12 +24,11 @@ from ccr.vocab.lists import concept_line
 from ccr_studio.api.common import Name, VersionedAnswer, attachment
 from ccr_studio.api.views import interval_of, share_of
 from ccr_studio.seen import SeenModel
-from ccr_studio.service.answers import Problem, Strict
+from ccr_studio.service.answers import ErrorAnswer, Strict
 from ccr_studio.service.app import REFUSALS, ParsedAside
 from ccr_studio.service.limits import DECODING
 from ccr_studio.work.edits import plain_entry
-from ccr_studio.work.folds import FoldState
-from ccr_studio.work.refits import Job
+from ccr_studio.work.refits import FoldState, Job
 from ccr_studio.work.session import StudioState
 from ccr_studio.work.workbench import Workbench, step_words
 
@@ -84,7 +83,7 @@ class JobInfo(BaseModel):
 
 
 class SessionState(VersionedAnswer):
-    """Where the session stands."""
+    """State of the session."""
 
     title: str
     store: str
@@ -145,9 +144,9 @@ class SavedAs(VersionedAnswer):
 
 
 #: How saving may be refused beside the usual.
-TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": Problem, "description": "A model of that name is there."}}
+TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": ErrorAnswer, "description": "A model of that name is there."}}
 OTHER_STEP: dict[int | str, dict[str, Any]] = {
-    409: {"model": Problem, "description": "Another step is the current one."}
+    409: {"model": ErrorAnswer, "description": "Another step is the current one."}
 }
 WHICHEVER = Expected()
 Against = Annotated[
@@ -161,12 +160,12 @@ Against = Annotated[
 
 
 def bench_router(bench: Workbench) -> APIRouter:
-    """Everything around the model as it changes."""
+    """Routes around the model as it changes."""
     router = APIRouter(tags=["bench"], responses=REFUSALS, route_class=ParsedAside)
 
     @router.get("/state", operation_id="state")
     def state() -> SessionState:
-        """Where the session stands."""
+        """State of the session."""
         return state_of(bench)
 
     @router.post("/undo", operation_id="undo", responses=OTHER_STEP)
@@ -284,7 +283,7 @@ def _there(job: JobInfo | None) -> JobInfo:
 
 
 def state_of(bench: Workbench) -> SessionState:
-    """Where the session stands."""
+    """State of the session."""
     seen, _, session = bench.snapshot()
     photos, rows = bench.photos, bench.photos.validation
     known = rows[seen.truth[rows] >= 0]

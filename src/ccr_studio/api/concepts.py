@@ -62,7 +62,7 @@ class ClassWeight(BaseModel):
 
 
 class ValueRange(BaseModel):
-    """From the least to the largest value."""
+    """Range from the least to the largest value."""
 
     low: float
     high: float
@@ -150,7 +150,7 @@ class NewLesson(Strict):
     by_name: bool = Field(default=True, description="Draw it toward its name, the more the fewer the photos.")
 
 
-#: Of every concept of a list, for every search.
+#: Key of a concept of a list, cached from one search to the next.
 _key = lru_cache(maxsize=1 << 16)(concept_key)
 
 #: The arguments that each action is called with.

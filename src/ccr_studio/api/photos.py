@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
@@ -18,7 +16,7 @@ from ccr.errors import CCRError
 from ccr.explain import Contrast, Counterfactual, Explanation
 from ccr.explain.counterfactual import Shift
 from ccr.explain.explanation import MissingConcept
-from ccr.utils.texts import to_cell, visible
+from ccr.utils.texts import csv_text, visible
 from ccr_studio.api.common import (
     Held,
     Name,
@@ -29,7 +27,6 @@ from ccr_studio.api.common import (
     VersionedAnswer,
     attachment,
     sum_of,
-    tile,
     tiles,
 )
 from ccr_studio.cache import Recent
@@ -52,7 +49,7 @@ COLUMNS = ("row", "name", "path", "split", "truth", "predicted", "confidence", "
 
 
 class PhotoPage(VersionedAnswer):
-    """Some of the photos that the filters leave."""
+    """A page of the photos that the filters leave."""
 
     total: int
     offset: int
@@ -68,7 +65,7 @@ class ActiveConcept(BaseModel):
 
 
 class MistakeFacts(BaseModel):
-    """Where the true class came in, and what was missing for it."""
+    """Rank of the true class, and what was missing for it."""
 
     rank: int
     probability: float
@@ -104,7 +101,7 @@ class Photo(VersionedAnswer, Sum):
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoContrast(Contrast):
-    """Why one class and not another, by the model of a `version`."""
+    """Contrast of one class with another, by the model of a `version`."""
 
     version: str
 
@@ -123,7 +120,7 @@ class Codes(Strict):
 
 
 class ConceptPlace(VersionedAnswer):
-    """Where a concept is: how much each patch of the photo adds to it, row by row."""
+    """Map of a concept: how much each patch of the photo adds to it, row by row."""
 
     concept: str
     rows: int
@@ -270,7 +267,7 @@ def photos_router(bench: Workbench) -> APIRouter:
 
     @router.get("/photos/{key}/contrast", operation_id="photo_contrast")
     def contrast(key: str, other: Annotated[str, Query(max_length=200)]) -> PhotoContrast:
-        """Why the predicted class and not another."""
+        """Contrast of the predicted class with another."""
         seen = bench.now()
         found = explanation_of(seen, bench.uploads, key).contrast(other)
         return PhotoContrast(**vars(found), version=seen.version)
@@ -286,7 +283,7 @@ def photos_router(bench: Workbench) -> APIRouter:
 
     @router.get("/photos/{key}/where", operation_id="photo_where")
     def where(key: str, concept: Annotated[str, Query(max_length=200)]) -> ConceptPlace:
-        """Where in the photo a concept is, if the encoder can say."""
+        """Map of a concept in the photo, if the encoder can make one."""
         seen = bench.now()
         return ConceptPlace(version=seen.version, **bench.places.of(seen, key, concept))
 
@@ -328,18 +325,9 @@ def _before(rows: np.ndarray, row: int) -> int:
 
 def photos_csv(seen: SeenModel, rows: np.ndarray) -> str:
     """These photos as CSV, texts as inert as a spreadsheet lets them be."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
     paths = seen.photos.store.paths
-    for row in rows.tolist():
-        facts = {**dict(tile(seen, row)), "path": "" if paths[row] is None else str(paths[row])}
-        writer.writerow([_cell(facts[column]) for column in COLUMNS])
-    return stream.getvalue()
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.6f}" if isinstance(value, float) else to_cell(value)
+    facts = ({**dict(one), "path": paths[one.row], "confidence": f"{one.confidence:.6f}"} for one in tiles(seen, rows))
+    return csv_text(COLUMNS, ([one[column] for column in COLUMNS] for one in facts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,14 +352,14 @@ class Subject:
 
 
 def explanation_of(seen: SeenModel, uploads: Uploads, key: str) -> Explanation:
-    """Why the photo that an id names is predicted as it is."""
+    """Explanation of the prediction of the photo that an id names."""
     if key.startswith("u"):
         return seen.model.explain(uploads.get(key).embedding)
     return seen.explain(seen.photos.row(key))
 
 
 def photo_page(bench: Workbench, seen: SeenModel, key: str) -> Photo:
-    """Everything that a photo's page shows at first."""
+    """Data that a photo's page shows at first."""
     about = Subject.find(seen, bench.uploads, key)
     why, row = about.explanation, about.row
     said = {} if row is None else bench.corrections.of(row)

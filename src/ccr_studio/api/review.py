@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import threading
 from collections import Counter
@@ -15,11 +13,11 @@ from fastapi.responses import PlainTextResponse
 from pydantic import Field
 
 from ccr.errors import CCRError
-from ccr.review import Decision, Decisions, Review, ReviewEvidence
+from ccr.review import Decision, Decisions, Review, ReviewEvidence, review_rows
 from ccr.review.decisions import ReviewerAgreement
 from ccr.review.questions import STATES
-from ccr.review.rounds import claims_only_of, thin_classes
-from ccr.utils.texts import to_cell
+from ccr.review.rounds import COLUMNS, claims_only_of, review_table, thin_classes
+from ccr.utils.texts import csv_text
 from ccr_studio.api.bench import JobInfo, SessionState, effect_of, job_info, state_of
 from ccr_studio.api.common import (
     Called,
@@ -128,7 +126,6 @@ class Signed(VersionedAnswer):
 
 Viewer = Annotated[str, Query(max_length=200, description="Who looks: others' answers are hidden until they decide.")]
 Label = Annotated[str, Query(min_length=1, max_length=200, alias="class")]
-COLUMNS = ("class", "concept", "state", "weight", "votes")
 
 
 def review_router(bench: Workbench) -> APIRouter:
@@ -175,7 +172,7 @@ def review_router(bench: Workbench) -> APIRouter:
 
     @router.get("/review/round", operation_id="last_round")
     def last_round() -> LastRound:
-        """What the last refit changed: claims that went, claims that are new, and the accuracy."""
+        """Changes by the last refit: claims that went, claims that are new, and the accuracy."""
         return round_of(bench)
 
     @router.post("/sign", operation_id="sign_model")
@@ -186,28 +183,23 @@ def review_router(bench: Workbench) -> APIRouter:
 
     @router.get("/signature", operation_id="signature")
     def signature() -> Signed:
-        """What the model may say and may never say, by whom and when."""
+        """Statements that the model may and may never make, by whom and when."""
         seen = bench.now()
         found = seen.model.signature if seen.model.is_signed else None
         return Signed(version=seen.version, signature=None if found is None else found.to_dict())
 
     @router.get("/exports/claims.csv", operation_id="export_claims", response_class=PlainTextResponse)
     def claims_csv() -> Response:
-        """The claims with their states and votes, as CSV."""
+        """What the model may and may never say, as CSV: the table of `ccr review --export`."""
         seen = bench.now()
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for one in reviewing.review(seen).claims():
-            votes = "; ".join(f"{vote.by}: {vote.answer} {vote.reason}".strip() for vote in one.votes)
-            writer.writerow([to_cell(cell) for cell in (one.label, one.concept, one.state, one.weight, votes)])
-        return attachment(stream.getvalue(), "claims.csv", "text/csv; charset=utf-8", seen.version)
+        text = csv_text(COLUMNS, (row.values() for row in review_rows(reviewing.review(seen))))
+        return attachment(text, "claims.csv", "text/csv; charset=utf-8", seen.version)
 
     @router.get("/exports/claims.json", operation_id="export_claims_json")
     def claims_json() -> Response:
-        """The claims with their states and votes, and all decisions, as JSON."""
+        """The same as JSON, with the signature and all decisions."""
         seen = bench.now()
-        found: dict[str, Any] = {"claims": [one.to_dict() for one in reviewing.review(seen).claims()]}
+        found = review_table(reviewing.review(seen), bench.title)
         found["decisions"] = [one.to_dict() for one in reviewing.decisions]
         return attachment(json.dumps(found, indent=1, default=str), "claims.json", "application/json", seen.version)
 
@@ -219,8 +211,6 @@ def review_router(bench: Workbench) -> APIRouter:
     return router
 
 
-#: The log of decisions in a session's folder: it belongs to no step, so undo leaves it alone.
-LOG = "decisions.jsonl"
 #: Photos of a class that head its claims.
 PORTRAITS = 5
 
@@ -230,7 +220,7 @@ class Reviewing:
 
     def __init__(self, bench: Workbench) -> None:
         self.bench, self.policy = bench, bench.policy
-        self.decisions = Decisions(bench.folder / LOG)
+        self.decisions = Decisions(bench.log)
         self._lock = threading.Lock()
         self._review: tuple[str, Review] | None = None
         self._evidence: tuple[SeenModel, ReviewEvidence, np.ndarray] | None = None
@@ -259,7 +249,7 @@ class Reviewing:
             blocking=len(claims) - settled["confirmed"],
             policy=self.policy,
             reviewers=list(self.decisions.reviewers),
-            agreements=list(self.decisions.agreements()),
+            agreements=list(review.own.agreements()),
             thin=[{"class": one.label, "reasons": one.reasons} for one in thin_classes(seen.model)],
             signed=seen.model.is_signed,
             without=str(seen.model.classes[int(np.argmax(seen.model.head.intercept))]),

@@ -177,7 +177,7 @@ class Beside(VersionedAnswer):
 
 
 def views_router(bench: Workbench) -> APIRouter:
-    """Everything that looks at many photos at once."""
+    """Routes that look at many photos at once."""
     router = APIRouter(tags=["views"], responses=REFUSALS, route_class=ParsedAside)
 
     @router.get("/mistakes", operation_id="mistakes")
@@ -253,7 +253,7 @@ def views_router(bench: Workbench) -> APIRouter:
     def differences(
         other: Name, scope: Scope = "shown", group: Group = "differ", offset: Offset = 0, limit: Limit = 60
     ) -> Differences:
-        """Where the model differs from another one, surest first."""
+        """Photos on which the model differs from another one, surest first."""
         return differing(_counted(bench, scope, "compare"), bench.at(other), scope, group, offset, limit)
 
     @router.get("/differences/{row}", operation_id="beside")

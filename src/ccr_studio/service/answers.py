@@ -12,7 +12,7 @@ from ccr import metrics
 from ccr.explain import Contrast, Contribution, Counterfactual
 from ccr.explain.explanation import Question
 from ccr.explain.terms import plain
-from ccr.io.provenance import signature_in_words
+from ccr.io.provenance import signature_sentence
 from ccr.model import ConceptModel
 
 Label = str | bool | int | float
@@ -21,7 +21,7 @@ MOST_DIMENSIONS, MOST_CHARACTERS = 65_536, 1_000
 
 Embedding = Annotated[list[FiniteFloat], Field(min_length=1, max_length=MOST_DIMENSIONS)]
 ClassName = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-#: Of every top-n: how many of the largest to show.
+#: Bounds of every top-n: how many of the largest to show.
 Top = Annotated[int, Field(ge=0, le=1000)]
 
 
@@ -31,7 +31,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Problem(BaseModel):
+class ErrorAnswer(BaseModel):
     """Error response: the reason why a request was refused."""
 
     error: str = Field(description="The rule, the value and the remedy, in words.")
@@ -44,7 +44,7 @@ class ClassProbability(BaseModel):
     probability: float
 
 
-class Prediction(BaseModel):
+class PredictionAnswer(BaseModel):
     """Prediction of an image."""
 
     prediction: Label
@@ -68,7 +68,7 @@ class PhotoPrediction(BaseModel):
     """A photo's prediction, or why there is none."""
 
     name: str = Field(description="The file's name as it was sent.")
-    prediction: Prediction | None = None
+    prediction: PredictionAnswer | None = None
     error: str | None = Field(default=None, description="Why the photo could not be read.")
 
 
@@ -83,7 +83,7 @@ class EmbeddingPredictions(BaseModel):
     """One result for each embedding, in their order."""
 
     model: str
-    results: list[Prediction]
+    results: list[PredictionAnswer]
 
 
 class PhotoEmbedding(BaseModel):
@@ -119,7 +119,7 @@ class ExplanationAnswer(BaseModel):
     )
 
 
-class Embeddings(Strict):
+class EmbeddingsToPredict(Strict):
     """Embeddings by the model's own encoder, one row per image."""
 
     embeddings: list[Embedding] = Field(min_length=1)
@@ -163,7 +163,7 @@ class Health(BaseModel):
     waiting: int = Field(description="Photos that wait for the encoder.")
 
 
-def predictions(model: ConceptModel, rows: np.ndarray, *, classes: int, concepts: int) -> list[Prediction]:
+def predictions(model: ConceptModel, rows: np.ndarray, *, classes: int, concepts: int) -> list[PredictionAnswer]:
     """The prediction of each row (m, d), with its most probable classes and largest contributions."""
     known = None if model.calibration is None else model.predict_set(rows).labels
     return [
@@ -207,7 +207,7 @@ def model_info(name: str, model: ConceptModel, *, reads_photos: bool) -> ModelIn
         coverage=None if model.calibration is None else model.calibration.coverage,
         knowledge=None if origin.knowledge is None else origin.knowledge.digest,
         claims=model.claim_counts,
-        signature=signature_in_words(model),
+        signature=signature_sentence(model),
         edits=len(origin.edits),
         metrics=plain(origin.metrics),
     )
@@ -215,11 +215,11 @@ def model_info(name: str, model: ConceptModel, *, reads_photos: bool) -> ModelIn
 
 def _prediction(
     model: ConceptModel, row: np.ndarray, shares: np.ndarray, may_be: list[Any] | None, *, classes: int, concepts: int
-) -> Prediction:
+) -> PredictionAnswer:
     first, second = _most_probable(model, shares, 2)
     abstains = None if may_be is None else len(may_be) != 1
     question = model.question(row) if abstains else None
-    return Prediction(
+    return PredictionAnswer(
         prediction=first.name,
         probability=first.probability,
         runner_up=second.name,

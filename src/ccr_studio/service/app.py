@@ -34,16 +34,16 @@ from ccr_studio.service.service import SentFile, Service
 
 #: Paths about the model begin so.
 PREFIX = "/v1"
-#: Of every path: how it may be refused.
+#: Responses of every path that refuse a request.
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": answers.Problem, "description": "The request is not what it says it is."},
-    401: {"model": answers.Problem, "description": "The token is missing or wrong."},
-    403: {"model": answers.Problem, "description": "A page of another site asked."},
-    408: {"model": answers.Problem, "description": "The request did not arrive in time."},
-    413: {"model": answers.Problem, "description": "The request is too large."},
-    421: {"model": answers.Problem, "description": "The server is not called by this name."},
-    422: {"model": answers.Problem, "description": "Something in the request cannot be worked with."},
-    503: {"model": answers.Problem, "description": "Too much is waiting, or there is no model yet."},
+    400: {"model": answers.ErrorAnswer, "description": "The request is not what it says it is."},
+    401: {"model": answers.ErrorAnswer, "description": "The token is missing or wrong."},
+    403: {"model": answers.ErrorAnswer, "description": "A page of another site asked."},
+    408: {"model": answers.ErrorAnswer, "description": "The request did not arrive in time."},
+    413: {"model": answers.ErrorAnswer, "description": "The request is too large."},
+    421: {"model": answers.ErrorAnswer, "description": "The server is not called by this name."},
+    422: {"model": answers.ErrorAnswer, "description": "Something in the request cannot be worked with."},
+    503: {"model": answers.ErrorAnswer, "description": "Too much is waiting, or there is no model yet."},
 }
 
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -128,7 +128,7 @@ def model_router(service: Service) -> APIRouter:
 
     @router.post("/predict/embeddings", operation_id="predict_embeddings")
     async def predict_embeddings(
-        body: answers.Embeddings, classes: Classes = 5, concepts: Concepts = 0
+        body: answers.EmbeddingsToPredict, classes: Classes = 5, concepts: Concepts = 0
     ) -> answers.EmbeddingPredictions:
         """The same for embeddings by the model's own encoder."""
         return await service.predict_embeddings(body.embeddings, classes=classes, concepts=concepts)

@@ -29,7 +29,7 @@ from ccr_studio.service.limits import Meters, RequestLimits
 
 #: Names by which a server on this machine alone may be called.
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
-#: What a page made by this server may load: nothing. The studio, which has pages, brings a policy of its own.
+#: Policy on what a page made by this server may load: nothing. The studio, which has pages, brings a policy of its own.
 NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 #: The cookie in which a browser keeps the token, once it came as ?token=...
 COOKIE = "ccr-token"
@@ -349,7 +349,7 @@ class _Body:
         self._bytes = self._values = self._lists = 0
 
     def problem(self) -> Response | None:
-        """Why the body is not read any further; None while it may be."""
+        """Reason why the body is not read any further; None while it may be."""
         size, limits, close = max(self._announced, self._bytes), self.limits, {"Connection": "close"}
         if size > limits.request_bytes:
             most = f"a request may have {limits.request_bytes:,} bytes, this one has more: send fewer photos"

@@ -177,5 +177,5 @@ class Meters:
         return int(self.registry.get_sample_value(f"{name}_total") or 0)
 
     def text(self) -> str:
-        """Everything in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self.registry).decode()

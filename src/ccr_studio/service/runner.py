@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from ccr.errors import CCRError
-from ccr.utils.processes import left_to_others
+from ccr.utils.processes import sigint_left_to_caller
 from ccr.utils.texts import counted
 from ccr_studio.service.guards import NOTHING, add_headers, problem
 from ccr_studio.service.limits import RequestLimits
@@ -248,7 +248,7 @@ def _signals_to(server: uvicorn.Server) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with left_to_others():
+    with sigint_left_to_caller():
         before = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield

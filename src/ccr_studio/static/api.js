@@ -2,7 +2,7 @@
 
 export class Refused extends Error {}
 
-export function query(values) {
+function query(values) {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
     if (Array.isArray(value)) value.forEach((one) => search.append(name, one));
@@ -58,6 +58,17 @@ export const upload = async (file) =>
       body: file,
     })
   ).json();
+
+// The last refit once it has ended; `told` hears of it until then. Null where nobody waits any more.
+export async function followRefit(waiting, told = () => {}) {
+  while (waiting()) {
+    const job = await get("refit").catch(() => null);
+    if (job && waiting()) told(job);
+    if (job && job.state !== "running") return waiting() ? job : null;
+    await new Promise((done) => setTimeout(done, job ? 200 : 1000));
+  }
+  return null;
+}
 
 // A browser keeps pictures for good, by their address: it names the store, for a row is another photo in another one.
 let pictures = "";

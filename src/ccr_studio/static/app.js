@@ -43,6 +43,8 @@ const app = {
   },
   // The name under which answers are kept; asked for once.
   reviewer: () => recall("ccr-reviewer", { forGood: true }) ?? "",
+  // Who looks at claims: somebody without a name, who may answer them, is as blind as one who has not answered yet.
+  viewer: () => app.reviewer() || (app.state.decides ? " " : ""),
   async whoAmI(again = false) {
     if (app.reviewer() && !again) return app.reviewer();
     const name = await ask({
@@ -54,6 +56,13 @@ const app = {
     });
     if (name) remember("ccr-reviewer", name, { forGood: true });
     return name;
+  },
+  // The names of the model's concepts, asked for once for each step.
+  async named() {
+    if (app.names && app.namesOf === app.state.version) return;
+    const { concepts: lines, version } = await get("concepts");
+    app.names = lines.map((one) => one.name);
+    app.namesOf = version;
   },
   // What was said of a photo is shown already; numbers in the header may be others now.
   async noted() {

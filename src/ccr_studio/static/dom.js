@@ -1,6 +1,7 @@
 // Elements from data. Text is always a text node: names from outside can do nothing but be read.
 
 import { write } from "./address.js";
+import { file } from "./api.js";
 
 // h("div.row.wide", { title }, …): classes stand with the tag, attributes may be left out.
 export function h(kind, ...rest) {
@@ -162,6 +163,28 @@ export function segments(label, choices, current, choose) {
   }
   return group;
 }
+
+// A list to choose from: texts, or pairs of a value and a text.
+export function select(label, choices, current, take, style = { width: "auto" }) {
+  const option = ([value, text]) => h("option", { value, selected: value === current || null }, text);
+  return h(
+    "select",
+    { "aria-label": label, style, onchange: (event) => take(event.target.value) },
+    choices.map((one) => option(Array.isArray(one) ? one : [one, one])),
+  );
+}
+
+// A field for words, and the button that looks for them.
+export function searchForm(input, find) {
+  const onsubmit = (event) => {
+    event.preventDefault();
+    find();
+  };
+  return h("form", { class: "search", onsubmit }, input, h("button", { type: "submit" }, "Find"));
+}
+
+export const download = (path, label) =>
+  h("a", { class: "button", href: file(path), download: path.split("/").at(-1) }, icon("download"), label);
 
 export function debounce(work, wait) {
   let timer;

@@ -4,18 +4,17 @@ import { combobox } from "./combobox.js";
 import { bdi, h, percent } from "./dom.js";
 
 export function rail(app, wish, counts, change) {
-  const box = (key, value, label, count) =>
+  const option = (label, count, checked, toggle) =>
     h(
       "label",
       { class: `option ${count ? "" : "zero"}` },
-      h("input", {
-        type: "checkbox",
-        checked: wish[key].includes(value),
-        onchange: (event) =>
-          change({ [key]: event.target.checked ? [...wish[key], value] : wish[key].filter((one) => one !== value) }),
-      }),
+      h("input", { type: "checkbox", checked, onchange: (event) => toggle(event.target.checked) }),
       h("span", { title: label }, bdi(label)),
       h("small", (count ?? 0).toLocaleString("en")),
+    );
+  const box = (key, value, label, count) =>
+    option(label, count, wish[key].includes(value), (on) =>
+      change({ [key]: on ? [...wish[key], value] : wish[key].filter((one) => one !== value) }),
     );
   const facet = (title, ...children) => h("fieldset.facet", h("legend", title), children);
   const named = (key, numbers) =>
@@ -23,18 +22,8 @@ export function rail(app, wish, counts, change) {
       "div.scroll",
       Object.entries(numbers).map(([name, count]) => box(key, name, name, count)),
     );
-  const result = Object.entries({ right: "right", wrong: "wrong" }).map(([value, label]) =>
-    h(
-      "label",
-      { class: `option ${counts.right[value] ? "" : "zero"}` },
-      h("input", {
-        type: "checkbox",
-        checked: wish.right === value,
-        onchange: (event) => change({ right: event.target.checked ? value : null }),
-      }),
-      h("span", label),
-      h("small", counts.right[value].toLocaleString("en")),
-    ),
+  const result = ["right", "wrong"].map((value) =>
+    option(value, counts.right[value], wish.right === value, (on) => change({ right: on ? value : null })),
   );
   return [
     facet("Prediction is", result),
@@ -144,7 +133,7 @@ function concepts(app, wish, counts, change) {
   ];
 }
 
-export function histogram(values, wanted = {}) {
+function histogram(values, wanted = {}) {
   const most = Math.max(...values.counts, 1),
     step = (values.high - values.low) / values.counts.length;
   const inside = (value) => value >= (wanted.above ?? -Infinity) && value <= (wanted.below ?? Infinity);

@@ -1,7 +1,7 @@
 // Where in the picture a concept is: its patches, laid over the photo.
 
 import { get, latest } from "./api.js";
-import { fixed, h, percent } from "./dom.js";
+import { fixed, h, percent, select } from "./dom.js";
 
 export function overlay(place, id, shown, app) {
   const canvas = h("canvas", { "aria-hidden": "true" }),
@@ -31,16 +31,7 @@ export function overlay(place, id, shown, app) {
   return h(
     "div",
     { class: "stack", style: { gap: ".3rem" } },
-    h(
-      "label.field",
-      h("span", "Where is it?"),
-      h(
-        "select",
-        { onchange: (event) => show(event.target.value) },
-        h("option", { value: "" }, "choose a concept"),
-        names.map((one) => h("option", { value: one }, one)),
-      ),
-    ),
+    h("label.field", h("span", "Where is it?"), select(null, [["", "choose a concept"], ...names], "", show, {})),
     words,
   );
 }

@@ -6,13 +6,10 @@ store leave it alone. The next refit uses it.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +17,7 @@ from ccr.errors import CCRError, FormatError
 from ccr.io.files import open_regular
 from ccr.knowledge import Answer, Knowledge
 from ccr.review.decisions import append_lines
-from ccr.utils.texts import check_name, to_cell
+from ccr.utils.texts import check_name, csv_text, timestamp
 
 #: The log in a session's folder.
 LOG = "photos.jsonl"
@@ -88,8 +85,7 @@ class Corrections:
 
     def add(self, row: int, photo: str, kind: Kind, answer: str, *, concept: str = "", by: str = "") -> Correction:
         """Log a statement; it is on disk when this returns."""
-        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        made = _checked(Correction(row, photo, kind, answer, concept, by.strip(), at))
+        made = _checked(Correction(row, photo, kind, answer, concept, by.strip(), timestamp()))
         append_lines(self.path, [asdict(made)])
         self.refresh()
         return made
@@ -127,12 +123,7 @@ class Corrections:
 
     def csv(self) -> str:
         """All that holds as CSV, texts as inert as a spreadsheet lets them be."""
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for one in self.all():
-            writer.writerow([to_cell(getattr(one, column)) for column in COLUMNS])
-        return stream.getvalue()
+        return csv_text(COLUMNS, ([getattr(one, column) for column in COLUMNS] for one in self.all()))
 
 
 def _correction(line: bytes, place: str) -> Correction:

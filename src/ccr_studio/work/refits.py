@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -28,22 +27,27 @@ from ccr import kernels
 from ccr.coding import Coder, HardThreshold, ThresholdRule
 from ccr.data.store import EmbeddingStore
 from ccr.edit import EditSession
-from ccr.errors import CCRError, CCRWarning
+from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.io.files import map_array, read_object, write_bytes, write_json
 from ccr.io.format import stored_concepts
+from ccr.io.provenance import whole_list
 from ccr.knowledge import Answer, Knowledge
 from ccr.metrics import finite
 from ccr.model import ConceptModel
 from ccr.refine import Epoch
+from ccr.review import out_of_fold
+from ccr.review.rounds import FEWEST_IMAGES
 from ccr.utils.processes import isolated_python
-from ccr_studio.cache import npy
+from ccr.utils.texts import timestamp
+from ccr_studio.cache import Computation, npy, read_order
 from ccr_studio.photos import Photos
+from ccr_studio.seen import SeenModel
 from ccr_studio.work.corrections import Corrections
 from ccr_studio.work.session import StudioState
 
 RefitKind = Literal["full", "head"]
 JobState = Literal["running", "done", "failed", "cancelled"]
-PROGRAM = "from ccr_studio.work.refits import main; main()"
+REFIT_PROGRAM = "from ccr_studio.work.refits import refit; refit()"
 
 
 @dataclass
@@ -67,7 +71,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """How long it took, or takes already."""
+        """Seconds that it took, or takes already."""
         return (time.monotonic() if self.ended is None else self.ended) - self.started
 
     def end(self, state: JobState, message: str = "") -> None:
@@ -98,7 +102,7 @@ class Refits:
                 return
             self._ready.clear()
             self._worker = subprocess.Popen(
-                isolated_python(PROGRAM),
+                isolated_python(REFIT_PROGRAM),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -247,7 +251,7 @@ IN_MEMORY = 2 << 30
 UNCALIBRATED = "the model is not calibrated any more, so it says nothing of when not to answer: use calibrated(X, y)"
 
 
-def main() -> None:
+def refit() -> None:
     """Work until whoever asks is gone."""
     warnings.simplefilter("ignore", CCRWarning)
     out, sys.stdout = sys.stdout, sys.stderr  # nothing but answers goes to the one who asked
@@ -362,9 +366,8 @@ def _fit(
 
 def _with_claims(knowledge: Knowledge | None, claims: list[list[str]], names: Sequence[str]) -> Knowledge | None:
     """Knowledge merged with the answers given in the studio about concepts of the list, which take precedence."""
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     given = [
-        Answer(label, concept, "no" if said == "no" else "unknown", "person", at=now)
+        Answer(label, concept, "no" if said == "no" else "unknown", "person", at=timestamp())
         for concept, label, said in claims
         if concept in names
     ]
@@ -397,3 +400,117 @@ def _coder_of(model: ConceptModel, length: float) -> Coder:
         return own
     sign: Any = "both" if isinstance(rule, ThresholdRule) and not rule.positive else "positive"
     return HardThreshold(length=length, sign=sign)
+
+
+# Out-of-fold predictions: what refits say of photos that they have not seen, computed in a process of its own.
+#: Five refits of more photos than this take too long to be made unasked.
+MOST_PHOTOS = 20_000
+FOLD_PROGRAM = "from ccr_studio.work.refits import fold; fold()"
+#: none: there are none, and none can be computed; possible: they are computed once somebody asks.
+FoldState = Literal["none", "possible", "computing", "ready"]
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Predictions of the photos `rows` by refits that have not seen them: class numbers and their probability."""
+
+    rows: np.ndarray
+    predicted: np.ndarray
+    confidence: np.ndarray
+
+
+class Folds:
+    """The out-of-fold predictions of the last model that was asked about; kept in `folder`, by what they depend on.
+
+    A studio that only shows (`compute` False) has them where they were computed before.
+    """
+
+    def __init__(self, folder: Path, *, compute: bool = True) -> None:
+        self._folder, self._compute = folder, compute
+        self._lock = threading.Lock()
+        self._found: tuple[str, Held] | None = None
+        self._process: Computation | None = None
+        self._computing, self._failed = "", ""
+
+    def state(self, seen: SeenModel) -> FoldState:
+        """Whether they are there, or on their way."""
+        if self.of(seen, begin=False) is not None:
+            return "ready"
+        if self._computing == seen.fit_digest:
+            return "computing"
+        return "possible" if self._compute and _fits(seen) and self._failed != seen.fit_digest else "none"
+
+    def of(self, seen: SeenModel, *, begin: bool = True) -> Held | None:
+        """The predictions by refits with the model's settings; None while they are being computed, or cannot be.
+        Asking begins them."""
+        if not _fits(seen):
+            return None
+        key, rows = seen.fit_digest, seen.rows("shown")
+        with self._lock:
+            if self._found is not None and self._found[0] == key:
+                return self._found[1]
+            kept = self._read(key, rows)
+            if kept is not None:
+                self._found = (key, kept)
+                return kept
+            if begin and self._compute and key not in (self._computing, self._failed):
+                self._begin(key, seen, rows)
+        return None
+
+    def close(self) -> None:
+        """Stop computing."""
+        with self._lock:
+            self._stop()
+
+    def _stop(self) -> None:
+        process, self._process, self._computing = self._process, None, ""
+        if process is not None:
+            process.stop()
+
+    def _begin(self, key: str, seen: SeenModel, rows: np.ndarray) -> None:
+        self._stop()
+        place = self._folder / f"job-{key}"
+        seen.model.save(place / "model")
+        write_bytes(place / "rows.npy", npy(rows))
+        write_bytes(place / "labels.npy", npy(seen.truth[rows].astype(np.int64)))
+        order = {"store": str(seen.photos.store.path.resolve()), "folder": str(place), "file": str(self._file(key))}
+        self._process, self._computing = Computation(FOLD_PROGRAM, order), key
+        threading.Thread(target=self._wait, args=(self._process, key), daemon=True).start()
+
+    def _wait(self, process: Computation, key: str) -> None:
+        process.wait()
+        with self._lock:
+            if self._process is process:
+                self._process, self._computing = None, ""
+                self._failed = "" if self._file(key).is_file() else key
+
+    def _file(self, key: str) -> Path:
+        return self._folder / f"{key}.npy"
+
+    def _read(self, key: str, rows: np.ndarray) -> Held | None:
+        try:
+            found = np.array(map_array(self._file(key), "be out-of-fold predictions", "delete it"))
+        except FormatError:
+            return None
+        if found.shape != (2, len(rows)) or not np.isfinite(found).all():
+            return None
+        return Held(rows, found[0].astype(np.int32), found[1].astype(np.float32))
+
+
+def _fits(seen: SeenModel) -> bool:
+    """Whether refits can be made, and do not take too long."""
+    return FEWEST_IMAGES <= len(seen.rows("shown")) <= MOST_PHOTOS and whole_list(seen.model.provenance) is not None
+
+
+def fold() -> None:
+    """Read one order, and write the predictions (2, m) that it asks for: class numbers, and their probability."""
+    order = read_order()
+    folder = Path(order["folder"])
+    model = ConceptModel.load(folder / "model")
+    rows, labels = (
+        np.array(map_array(folder / f"{name}.npy", "be numbers", "try again")) for name in ("rows", "labels")
+    )
+    found = out_of_fold(model, EmbeddingStore.open(order["store"]).select(rows=rows), model.classes[labels])
+    numbers = found.probabilities.argmax(axis=1)
+    sure = np.take_along_axis(found.probabilities, numbers[:, None], axis=1)[:, 0]
+    write_bytes(Path(order["file"]), npy(np.stack([numbers.astype(np.float64), sure])))

@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,19 @@ import numpy as np
 
 from ccr.concepts import Concepts
 from ccr.errors import CCRError, FormatError, WriteError
-from ccr.io.files import check_writable, map_array, read_object, remove_leftovers, understood, write_bytes, write_json
+from ccr.io.files import (
+    check_writable,
+    format_errors,
+    map_array,
+    read_object,
+    remove_leftovers,
+    write_bytes,
+    write_json,
+)
 from ccr.io.format import stored_concepts
 from ccr.io.provenance import whole_list
 from ccr.model import ConceptModel
+from ccr.utils.texts import timestamp
 from ccr_studio.cache import npy
 
 FORMAT, FORMAT_VERSION = "ccr-studio-session", 1
@@ -97,7 +105,7 @@ class StudioSession:
             raise CCRError(f"{folder} holds no session yet: give a model to begin with")
         state, edit = StudioState.of(base), {"action": "open", "fitted_here": fitted_here}
         if read_only:
-            return cls(folder, [Step(0, edit, _now())], 0, 1, held=state), state
+            return cls(folder, [Step(0, edit, timestamp())], 0, 1, held=state), state
         session = cls(folder, [], -1, 0)
         session.add(state, edit)
         return session, state
@@ -127,7 +135,7 @@ class StudioSession:
 
     def add(self, state: StudioState, edit: Mapping[str, Any]) -> Step:
         """Keep a new state after the current one; what was undone is gone."""
-        step = Step(self.next, dict(edit), _now())
+        step = Step(self.next, dict(edit), timestamp())
         self._write_state(step, state)
         steps, dropped = [*self.steps[: self.position + 1], step], self.steps[self.position + 1 :]
         while len(steps) > MOST_STEPS:
@@ -158,7 +166,7 @@ class StudioSession:
         model = ConceptModel.load(place / "model")
         notes = read_object(place / "list.json", "be the list of a step", REMEDY)
         rows = np.array(map_array(place / "list.npy", "be the embeddings of a step", REMEDY))
-        with understood(place, "hold a step of a session", REMEDY):
+        with format_errors(place, "hold a step of a session", REMEDY):
             texts = stored_concepts([str(name) for name in notes["names"]], rows)
             claims = tuple((str(a), str(b), str(c)) for a, b, c in notes.get("claims", ()))
             pinned, removed = (tuple(map(str, notes[name])) for name in ("pinned", "removed"))
@@ -216,16 +224,12 @@ class StudioSession:
         content = read_object(path, "be the JSON of a session", REMEDY)
         if content.get("format") != FORMAT or content.get("format_version") != FORMAT_VERSION:
             raise FormatError(f"{path} is of another program or version: {REMEDY}")
-        with understood(path, "be a session", REMEDY):
+        with format_errors(path, "be a session", REMEDY):
             steps = [Step(int(one["id"]), dict(one["edit"]), str(one["at"])) for one in content["steps"]]
             position, following = int(content["position"]), int(content["next"])
             if not 0 <= position < len(steps) or following <= max(step.id for step in steps):
                 raise ValueError("its position is not among its steps")
             return cls(folder, steps, position, following, int(content["looks"]), list(map(str, content["looked"])))
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def with_entry(model: ConceptModel, before: ConceptModel, entry: Mapping[str, Any]) -> ConceptModel:

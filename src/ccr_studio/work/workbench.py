@@ -33,12 +33,13 @@ from ccr_studio.seen import PlacedPhotos, SeenModel
 from ccr_studio.work import edits
 from ccr_studio.work.corrections import LOG as CORRECTIONS
 from ccr_studio.work.corrections import Corrections, Kind
-from ccr_studio.work.folds import Folds
-from ccr_studio.work.refits import Job, RefitKind, Refits
+from ccr_studio.work.refits import Folds, Job, RefitKind, Refits
 from ccr_studio.work.session import HONEST, SESSION, Step, StudioSession, StudioState, with_entry
 
 #: Models whose columns are kept: the current one, those around it, and what it is compared with.
 KEPT_SEEN = 4
+#: The log of decisions in a session's folder, where no other is given: it belongs to no step, so undo leaves it alone.
+DECISIONS = "decisions.jsonl"
 #: Names of saved models.
 NAME = re.compile(r"[\w][\w .-]{0,79}")
 
@@ -56,7 +57,7 @@ class OtherStep(CCRError):
 
 
 class SavedModel(NamedTuple):
-    """Which step's model was saved, and where."""
+    """The step whose model was saved, and the place."""
 
     version: str
     path: Path
@@ -75,6 +76,7 @@ class Workbench:
     read_only : refuse every change.
     decides : answers of reviewers are taken all the same: they belong to no step.
     policy : how many reviewers must agree on a claim.
+    log : the log of reviewers' decisions; None is one in `folder`.
     fitted_here : the base was fitted by `serving.first_model`.
     """
 
@@ -91,7 +93,9 @@ class Workbench:
         fitted_here: bool = False,
         decides: bool = False,
         policy: Policy = "one",
+        log: Path | None = None,
     ) -> None:
+        self.log = folder / DECISIONS if log is None else log
         self.decides, self.policy = decides or not read_only, policy
         self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
         self.photos = Photos(store)
@@ -312,7 +316,7 @@ class Workbench:
         return [path.name for path in folders if NAME.fullmatch(path.name) and is_model_folder(path)]
 
     def saved_path(self, name: str) -> Path:
-        """Where a model of this name lies; names that could lead elsewhere are refused."""
+        """Place of a model of this name; names that could lead elsewhere are refused."""
         if not NAME.fullmatch(name) or name.endswith("."):
             raise CCRError(f"a model's name has letters, digits, spaces, dots and dashes, at most 80, got {name!r}")
         return self.models / name
@@ -382,7 +386,7 @@ class Workbench:
             return self._take(replace(self.state, model=model), entry).version
 
     def _whole_list(self, state: StudioState) -> StudioState:
-        """With the concepts that a model of an older version left out, if the encoder can embed them again."""
+        """State with the concepts that a model of an older version left out, if the encoder can embed them again."""
         left = [name for name in state.model.provenance.left_out if name not in {*state.texts.names, *state.removed}]
         if not left or not self.words.available:
             return state
@@ -401,7 +405,7 @@ class Workbench:
 
 
 def _written_at(path: Path) -> int:
-    """When a file was written, in nanoseconds; 0 where there is none."""
+    """Time at which a file was written, in nanoseconds; 0 where there is none."""
     try:
         return path.stat().st_mtime_ns
     except OSError:

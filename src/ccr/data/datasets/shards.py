@@ -23,7 +23,7 @@ from ccr.data.datasets.files import IMAGE_SUFFIXES, Shards, refuse_some_splits, 
 from ccr.data.datasets.sources import CellImage, MemberImage, content_hash, open_parquet
 from ccr.encoders.assets import DEMO_PHOTOS, Log, fetch
 from ccr.errors import CCRWarning, FormatError
-from ccr.io.files import open_regular, understood
+from ccr.io.files import format_errors, open_regular
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.texts import counted, visible
 
@@ -35,7 +35,7 @@ LABEL_NAMES = ("label", "labels", "fine_label", "class", "target")
 
 def image_column(path: AnyPath) -> str | None:
     """The column of a Parquet file that holds images; None if there is none, such as in a manifest."""
-    with understood(path, "be a Parquet table", "write or fetch it again"):
+    with format_errors(path, "be a Parquet table", "write or fetch it again"):
         return _image_column(open_parquet(path).schema_arrow)
 
 
@@ -54,10 +54,10 @@ def open_parquet_images(
     """The images of the files' rows, in order; labels, splits and groups are columns, where there are some."""
     with ThreadPoolExecutor(READERS) as pool:
         read = partial(_index, column=column, label_column=label_column, group_column=group_column)
-        found = list(pool.map(read, shards.names, shards.files))
-    if len({split is None for one in found for split in one.splits}) > 1:
+        indexes = list(pool.map(read, shards.names, shards.files))
+    if len({split is None for part in indexes for split in part.splits}) > 1:
         raise FormatError(f"either every row of {origin} has a split or none: fill it in")
-    table = SampleTable.of(shards.files, partial(CellImage, column=column), found)
+    table = SampleTable.of(shards.files, partial(CellImage, column=column), indexes)
     return make_dataset({"kind": "parquet", "path": origin}, table)
 
 
@@ -90,7 +90,7 @@ def _group_lengths(file: AnyPath) -> list[int]:
 
 
 def _index(name: str, path: AnyPath, column: str, label_column: str | None, group_column: str | None) -> Index:
-    with understood(path, "be a Parquet file with a column of images", "write or fetch it again"):
+    with format_errors(path, "be a Parquet file with a column of images", "write or fetch it again"):
         source = open_parquet(path)
         names = source.schema_arrow.names
         if column not in names:
@@ -155,7 +155,7 @@ def locate_in_demo(key: str) -> CellImage:
 
 
 # WebDataset's tar shards: members of one name are one sample, as img2dataset writes them (.jpg, .json, .txt, .cls).
-#: Of a member that may hold a label.
+#: Most bytes of a member that may hold a label.
 MOST_LABEL_BYTES = 1 << 20
 #: Characters of a label.
 MOST_LABEL = 1000
@@ -181,7 +181,7 @@ def open_tar(
     """
     with ThreadPoolExecutor(READERS) as pool:
         read = partial(index_tar, label_column=label_column, group_column=group_column)
-        found, unusable = zip(*pool.map(read, shards.files, shards.names), strict=True)
+        indexes, unusable = zip(*pool.map(read, shards.files, shards.names), strict=True)
     lost = [name for names in unusable for name in names]
     if lost and labelled:
         warnings.warn(
@@ -190,32 +190,34 @@ def open_tar(
             CCRWarning,
             stacklevel=2,
         )
-    folders = {tuple(_folders(key, name)) for name, one in zip(shards.names, found, strict=True) for key in one.names}
+    folders = {
+        tuple(_folders(key, name)) for name, part in zip(shards.names, indexes, strict=True) for key in part.names
+    }
     has_splits = folders != {()} and all(split_name(parts[0]) for parts in folders - {()})
-    if labelled and not has_splits and not all(label for one in found for label in one.labels):
+    if labelled and not has_splits and not all(label for part in indexes for label in part.labels):
         refuse_some_splits(folders - {()}, origin)
-    placed = [_placed(name, one, has_splits) for name, one in zip(shards.names, found, strict=True)]
-    odd = [key for one in placed for key, split in zip(one.names, one.splits, strict=True) if split is None]
-    if 0 < len(odd) < sum(len(one.names) for one in placed):
+    placed = [_placed(name, part, has_splits) for name, part in zip(shards.names, indexes, strict=True)]
+    odd = [key for part in placed for key, split in zip(part.names, part.splits, strict=True) if split is None]
+    if 0 < len(odd) < sum(len(part.names) for part in placed):
         if labelled:
             raise FormatError(
                 f"either every image of {origin} has a split or none, and {odd[0]!r} has none: give it one, by the "
                 "name of its shard or folder or in its .json, or leave it out"
             )
-        placed = [one._replace(splits=[None] * len(one.names)) for one in placed]
+        placed = [part._replace(splits=[None] * len(part.names)) for part in placed]
     table = SampleTable.of(shards.files, MemberImage, placed)
     return make_dataset({"kind": "tar", "path": origin, "label_column": label_column}, table)
 
 
-def _placed(shard: str, found: Index, has_splits: bool) -> Index:
+def _placed(shard: str, index: Index, has_splits: bool) -> Index:
     """The index with what the folders in members' names, and the shard's name, say of images that say nothing."""
     labels, splits = [], []
-    for key, label, split in zip(found.names, found.labels, found.splits, strict=True):
+    for key, label, split in zip(index.names, index.labels, index.splits, strict=True):
         folders = _folders(key, shard)
         above = split_name(folders.pop(0)) if has_splits and folders else None
         labels.append(label or (label_text(folders[0]) if folders else None))
         splits.append(split or above or split_of_name(shard))
-    return found._replace(labels=labels, splits=splits)
+    return index._replace(labels=labels, splits=splits)
 
 
 def index_tar(
@@ -224,7 +226,7 @@ def index_tar(
     """Index of the images in a shard (offsets and sizes find them), and members beside them whose label cannot be
     used. A truncated or damaged shard is refused."""
     with (
-        understood(path, "be a tar shard that is whole", "fetch or write it again, or leave it out"),
+        format_errors(path, "be a tar shard that is whole", "fetch or write it again, or leave it out"),
         path.open() if isinstance(path, Place) else open_regular(path) as stream,
         tarfile.open(fileobj=stream, mode="r:") as archive,
     ):
@@ -232,11 +234,11 @@ def index_tar(
         _check_end(path, stream, archive.offset)
     known = _joined(sides, label_column)
     images = _images(files)
-    found = [known.get(_stem(name)) or known.get(_group(name)) or _Side() for name in images]
+    side_facts = [known.get(_stem(name)) or known.get(_group(name)) or _Side() for name in images]
     names = [f"{shard}/{printable(name)}" for name in images]
     where = np.array(list(images.values()), np.int64).reshape(-1, 2)
     lost = [f"{shard}/{name}" for name, one in sides.items() if not one.usable and known[_stem(name)].label is None]
-    columns = ([getattr(side, name) for side in found] for name in ("label", "split", "group"))
+    columns = ([getattr(side, name) for side in side_facts] for name in ("label", "split", "group"))
     return Index(names, where, *columns), lost
 
 
@@ -254,7 +256,8 @@ def _known_members(file: AnyPath) -> dict[str, tuple[int, int]]:
 
 
 class _Side(NamedTuple):
-    """What a member beside an image says of it; `usable` is False if its label is none."""
+    """Label and metadata that a member of the tar gives an image of the same stem; `usable` is False if its label is
+    none."""
 
     label: str | None = None
     split: str | None = None
@@ -292,7 +295,7 @@ def _images(files: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
 
 
 def _joined(sides: Mapping[str, _Side], label_column: str | None) -> dict[str, _Side]:
-    """What is known of each stem; .cls says the label better than .json, unless a column was asked for."""
+    """The facts of each stem; .cls says the label better than .json, unless a column was asked for."""
     known: dict[str, _Side] = {}
     for name, side in sides.items():
         old = known.get(_stem(name), _Side())

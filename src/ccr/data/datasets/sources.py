@@ -1,4 +1,4 @@
-"""Where one image lies: small frozen values that can be sent to a worker process and that read their own content."""
+"""Sources of images: small frozen values that can be sent to a worker process and that read their own content."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ class ObjectImage:
 
 @dataclass(frozen=True)
 class MemberImage:
-    """Some bytes of a file, such as a member of a tar shard."""
+    """A range of bytes of a file, such as a member of a tar shard."""
 
     path: AnyPath
     offset: int
@@ -339,9 +339,9 @@ def open_parquet(path: AnyPath) -> pq.ParquetFile:
     if isinstance(path, Place):
         size, source = path.size(), pq.ParquetFile(path.open())
     else:
-        found = os.stat(path)
-        check_regular(found, None, path)
-        size, source = found.st_size, pq.ParquetFile(str(path))
+        status = os.stat(path)
+        check_regular(status, None, path)
+        size, source = status.st_size, pq.ParquetFile(str(path))
     check_rows(source.metadata.num_rows, size)
     return source
 

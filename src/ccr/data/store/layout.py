@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ccr.data.datasets.base import label_text
 from ccr.data.datasets.sources import open_parquet
 from ccr.errors import FormatError
-from ccr.io.files import read_object, understood
+from ccr.io.files import format_errors, read_object
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.texts import check_name
 
@@ -54,8 +54,8 @@ def numbered(folder: Path, pattern: str) -> list[Path]:
 
 def shard_number(name: str) -> int | None:
     """The number in the name of a shard's file; None for other names."""
-    found = _NUMBER.search(name)
-    return None if found is None else int(found[1])
+    match = _NUMBER.search(name)
+    return None if match is None else int(match[1])
 
 
 def read_json(path: AnyPath) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def read_description(folder: AnyPath) -> dict[str, Any]:
         raise FormatError(
             f"{folder} is of store version {description.get('version')!r}, this ccr reads {FORMAT_VERSION}: update ccr"
         )
-    with understood(folder / DESCRIPTION, "describe the store as ccr does", _REMEDY):
+    with format_errors(folder / DESCRIPTION, "describe the store as ccr does", _REMEDY):
         _check_description(description)
     return description
 
@@ -172,7 +172,7 @@ def _check_numbers(folder: AnyPath, files: Sequence[AnyPath]) -> None:
 
 
 def _read_table(file: AnyPath, length: int, columns: Sequence[str]) -> dict[str, np.ndarray]:
-    with understood(file, "be a Parquet table", _REMEDY):
+    with format_errors(file, "be a Parquet table", _REMEDY):
         source = open_parquet(file)
         rows = source.metadata.num_rows
         if rows != length:
@@ -180,11 +180,11 @@ def _read_table(file: AnyPath, length: int, columns: Sequence[str]) -> dict[str,
         present = [name for name in columns if name in source.schema_arrow.names]
         table = source.read(columns=present)
         table.validate(full=True)
-    found = {name: np.full(length, None, dtype=object) for name in columns}
+    table_columns = {name: np.full(length, None, dtype=object) for name in columns}
     for name in present:
-        with understood(file, f"have one column {name} of texts", _REMEDY):
-            found[name] = _texts(table.column(name), label_text if name in ("label", "split") else str)
-    return found
+        with format_errors(file, f"have one column {name} of texts", _REMEDY):
+            table_columns[name] = _texts(table.column(name), label_text if name in ("label", "split") else str)
+    return table_columns
 
 
 def _texts(column: pa.ChunkedArray, text: Callable[[object], str | None]) -> np.ndarray:
@@ -206,7 +206,7 @@ class RangedArray:
 
     def __init__(self, place: Place) -> None:
         self._ranges = place.ranges()
-        with understood(place, "be a .npy matrix of numbers", _REMEDY):
+        with format_errors(place, "be a .npy matrix of numbers", _REMEDY):
             size = self._ranges.size()
             stream = io.BytesIO(self._ranges.read(0, min(size, HEADING)))
             version = np.lib.format.read_magic(stream)

@@ -1,4 +1,4 @@
-"""From the chunks of a finished run to the files of a store."""
+"""Shards: written from the chunks of a finished run, and read as one matrix."""
 
 from __future__ import annotations
 
@@ -103,18 +103,18 @@ class ShardedMatrix:
             release(self._shard(shard))
 
     def _fetch(self, rows: np.ndarray) -> np.ndarray:
-        """As `take`, in few requests of many rows, several at a time."""
-        wanted, position = np.unique(rows, return_inverse=True)
-        fetched = np.empty((len(wanted), self.dimension), dtype=self.dtype)
+        """`take` from an object store: few requests of many rows, several at a time."""
+        sorted_rows, position = np.unique(rows, return_inverse=True)
+        fetched = np.empty((len(sorted_rows), self.dimension), dtype=self.dtype)
 
         def fetch(part: slice) -> None:
-            numbers = wanted[part]
+            numbers = sorted_rows[part]
             shard = int(np.searchsorted(self._starts, numbers[0], side="right")) - 1
             first, last = int(numbers[0] - self._starts[shard]), int(numbers[-1] - self._starts[shard])
             fetched[part] = self._rows(shard, first, last + 1)[numbers - numbers[0]]
 
         with ThreadPoolExecutor(REQUESTS) as pool:
-            list(pool.map(fetch, self._ranges(wanted)))
+            list(pool.map(fetch, self._ranges(sorted_rows)))
         return fetched[position]
 
     def _ranges(self, rows: np.ndarray) -> Iterator[slice]:

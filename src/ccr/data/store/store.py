@@ -30,7 +30,7 @@ from ccr.data.store.layout import (
 from ccr.data.store.matrix import Form, ShardedMatrix
 from ccr.encoders.assets import file_sha256
 from ccr.errors import CCRError, CCRWarning, FormatError
-from ccr.io.files import understood
+from ccr.io.files import format_errors
 from ccr.io.remote import AnyPath, Place, as_place
 
 #: Up to so many shards of a local store are looked at when it is opened.
@@ -45,16 +45,11 @@ class EmbeddingStore:
 
     Parameters
     ----------
-    path : Path
-        The store's folder.
-    matrix : ShardedMatrix
-        The embeddings of all rows in the folder.
-    description : mapping
-        The content of `store.json`; empty for a folder that has none.
-    rows : array of int, shape (m,), optional
-        Which rows of the matrix belong to this store, in its order. None: all.
-    parent : EmbeddingStore, optional
-        The store of all rows that this one is a selection of; its metadata is read once for both.
+    path : the store's folder.
+    matrix : the embeddings of all rows in the folder.
+    description : the content of `store.json`; empty for a folder that has none.
+    rows : (m,), which rows of the matrix belong to this store, in its order. None: all.
+    parent : the store of all rows that this one is a selection of; its metadata is read once for both.
     """
 
     def __init__(
@@ -82,10 +77,8 @@ class EmbeddingStore:
 
         Parameters
         ----------
-        path : str or Path
-            The folder, or its URL; it holds `img_emb/img_emb_0.npy`. Of an object store, rows are read by ranges.
-        data : str or Path, optional
-            Where the images are now, if they have moved since they were embedded.
+        path : the folder, or its URL; it holds `img_emb/img_emb_0.npy`. Of an object store, rows are read by ranges.
+        data : where the images are now, if they have moved since they were embedded.
         """
         folder = as_place(path)
         description = read_description(folder) if (folder / DESCRIPTION).exists() else {}
@@ -172,10 +165,11 @@ class EmbeddingStore:
 
     @property
     def trainable(self) -> np.ndarray:
-        """Which rows (m,) may be trained on: those of `train`, or, where there are none, all but `test` and `val`."""
+        """Mask (m,) of the rows that may be trained on: those of `train`, or, where there are none, all but `test` and
+        `val`."""
         splits = self.splits
-        own = splits == "train"
-        return own if own.any() else (splits != "test") & (splits != "val")
+        trained = splits == "train"
+        return trained if trained.any() else (splits != "test") & (splits != "val")
 
     @property
     def training(self) -> EmbeddingStore:
@@ -213,7 +207,7 @@ class EmbeddingStore:
 
     @property
     def contents(self) -> np.ndarray:
-        """Hash of each row's image file (m,), None where nobody noted it."""
+        """Hash of each row's image file (m,), None where none was kept."""
         return self._column("content")
 
     @property
@@ -236,7 +230,7 @@ class EmbeddingStore:
 
     def check_encoder(self, fingerprint: str | None) -> None:
         """An error when another encoder made the store than the one with this `fingerprint`; a warning when
-        nobody knows.
+        one of them is not known.
         """
         if self.fingerprint is None or fingerprint is None:
             warnings.warn(
@@ -260,10 +254,8 @@ class EmbeddingStore:
 
         Parameters
         ----------
-        split : str, optional
-            Only the rows of this split, such as "train".
-        rows : array of int or bool, optional
-            Only these of them: numbers from 0 in the order wanted, or a mask.
+        split : only the rows of this split, such as "train".
+        rows : only these of them: numbers from 0 in the order wanted, or a mask.
         """
         chosen = np.arange(len(self))
         if split is not None:
@@ -343,7 +335,9 @@ def _matrix(folder: AnyPath, description: dict[str, Any]) -> ShardedMatrix:
     the description says what they are, and each is checked when it is first read."""
     lengths = described_lengths(description) if description else []
     if description and (isinstance(folder, Place) or len(lengths) > LOOKED_AT):
-        with understood(folder / DESCRIPTION, "describe the store as ccr does", "copy the store again or embed again"):
+        with format_errors(
+            folder / DESCRIPTION, "describe the store as ccr does", "copy the store again or embed again"
+        ):
             form = Form(int(description["encoder"]["dimension"]), np.dtype(str(description["dtype"])))
         return ShardedMatrix([embeddings_path(folder, shard) for shard in range(len(lengths))], lengths, form)
     files: Sequence[AnyPath]

@@ -12,7 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from ccr.data.datasets.base import printable
 from ccr.encoders import Encoder
 from ccr.encoders.registry import Crop, batches
 from ccr.errors import CCRError, UnreachableError
+from ccr.explain.terms import PlainResult
 from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.arrays import unit_rows
@@ -60,7 +61,7 @@ class NearCopy:
 
 
 @dataclass(frozen=True)
-class NearCopies:
+class NearCopies(PlainResult):
     """Images outside the training split that look like a training image: `found` of `compared`, the first of them as
     `examples`, most alike first; alike means at most `most_bits` different bits of 128, and embeddings alike where they
     are more than a few."""
@@ -69,10 +70,6 @@ class NearCopies:
     found: int
     most_bits: int
     examples: tuple[NearCopy, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {**asdict(self), "examples": [asdict(one) for one in self.examples]}
 
 
 def look_of(image: Image.Image) -> str:
@@ -138,14 +135,15 @@ def _is_lively(hashes: np.ndarray) -> np.ndarray:
 
 
 def _nearest(hashes: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each hash (a, 2) the fewest different bits to one of the others (b, 2), and which one."""
+    """Nearest neighbours of hashes (a, 2) among others (b, 2): the number of different bits, and the neighbour's
+    row."""
     bits, nearest = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
     step = max(1, AT_ONCE // len(others))
     for start in range(0, len(hashes), step):
         part = hashes[start : start + step]
-        apart = sum(np.bitwise_count(part[:, None, word] ^ others[None, :, word]) for word in (0, 1))
-        nearest[start : start + step] = apart.argmin(axis=1)
-        bits[start : start + step] = apart.min(axis=1)
+        differing = sum(np.bitwise_count(part[:, None, word] ^ others[None, :, word]) for word in (0, 1))
+        nearest[start : start + step] = differing.argmin(axis=1)
+        bits[start : start + step] = differing.min(axis=1)
     return bits, nearest
 
 
@@ -233,7 +231,7 @@ class Decoders:
             yield from waiting.popleft().result()
 
     def _ask(self, samples: Sequence[Sample]) -> list[Decoded]:
-        """Have an idle child decode these samples."""
+        """Decode these samples in an idle child process."""
         child = self._idle.get()
         try:
             assert child.stdin is not None
@@ -323,7 +321,7 @@ def load_chunk(path: AnyPath, dimension: int, dtype: str) -> Chunk | None:
 
 
 def _is_plain(chunk: Chunk) -> bool:
-    """Has it the rows and counts that `save` writes?"""
+    """Whether the chunk has the rows and counts that `save` writes."""
     rows = all(
         _COLUMNS <= set(row) <= _COLUMNS | _MORE_COLUMNS and isinstance(row["content"], str) for row in chunk.metadata
     )

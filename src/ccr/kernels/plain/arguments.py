@@ -117,8 +117,8 @@ class StepSettings(NamedTuple):
         classes: int = 0,
         sparse_head: bool = False,
     ) -> StepSettings:
-        """From options in their own units: `alpha` is the penalty for codes scaled to size 1. The engine adds what its
-        coding rule says."""
+        """Settings from options in their own units: `alpha` is the penalty for codes scaled to size 1. The engine adds
+        what its coding rule says."""
         return cls(
             refine=radius > 0, adaptive=adaptive, momentum=float(momentum), radius=float(radius),
             penalty=float(alpha * scale**2), scale=float(scale), kind=TWO_SIDED, length=0, target_length=0.0, nudge=0.0,
@@ -140,7 +140,7 @@ class BatchPlan(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How far a step goes: the rates of head and dictionary, and by what part running means have filled up."""
+    """Size of a step: the rates of head and dictionary, and by what part running means have filled up."""
 
     head_rate: float
     dictionary_rate: float

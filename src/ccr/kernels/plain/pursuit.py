@@ -33,7 +33,7 @@ def _residuals(gram, line, active, count, code, rest):  # type: ignore[no-untype
 
 @compiled
 def _violation(rest, code, alpha):  # type: ignore[no-untyped-def]
-    """How far the worst entry is from optimal: rest = alpha where the code is positive, rest <= alpha elsewhere."""
+    """Violation of optimality by the worst entry: rest = alpha where the code is positive, rest <= alpha elsewhere."""
     worst = 0.0
     for row in range(len(rest)):
         miss = rest[row] - alpha
@@ -273,10 +273,10 @@ def _first_fast(values, wanted):  # type: ignore[no-untyped-def]
     n = len(values)
     for start in range(0, n - WIDE + 1, WIDE):
         piece = values[start : start + WIDE]
-        found = np.uint8(0)
+        hit = np.uint8(0)
         for place in range(WIDE):
-            found |= np.uint8(piece[place] == wanted)
-        if found:
+            hit |= np.uint8(piece[place] == wanted)
+        if hit:
             return start + _first(piece, wanted)
     for place in range(n // WIDE * WIDE, n):
         if values[place] == wanted:
@@ -304,7 +304,7 @@ def pursue(gram, scores, squares, information, length, indices, data, counts):  
     n = len(gram)
     floor, left, gains = np.empty(n), np.empty(n), np.empty(n)
     basis = np.empty((length, n))
-    chosen, parts, found = np.empty(length, np.int64), np.empty(length), np.empty(length)
+    chosen, parts, values = np.empty(length, np.int64), np.empty(length), np.empty(length)
     for row in range(n):
         floor[row] = gram[row, row] * SMALLEST_REST**2
     for item in range(len(scores)):
@@ -326,8 +326,8 @@ def pursue(gram, scores, squares, information, length, indices, data, counts):  
             rest -= parts[count] ** 2
             line[pick], left[pick] = 0.0, 0.0
             count += 1
-        _coefficients(basis, chosen, parts, count, found)
-        _write(chosen, found, count, item * length, indices, data)
+        _coefficients(basis, chosen, parts, count, values)
+        _write(chosen, values, count, item * length, indices, data)
         counts[item] = count
 
 
@@ -338,7 +338,7 @@ def pursue_fast(gram, scores, squares, information, length, indices, data, count
     n = len(gram)
     left, gains = np.empty(n, np.float32), np.empty(n, np.float32)
     basis = np.empty((length, n), np.float32)
-    chosen, parts, found = np.empty(length, np.int64), np.empty(length, np.float32), np.empty(length, np.float32)
+    chosen, parts, values = np.empty(length, np.int64), np.empty(length, np.float32), np.empty(length, np.float32)
     nothing, gain_bits, left_bits = np.zeros(n, np.float32), gains.view(np.int32), left.view(np.int32)
     least = np.full(1, LEAST_FAST, np.float32).view(np.int32)[0]
     for item in range(len(scores)):
@@ -366,13 +366,13 @@ def pursue_fast(gram, scores, squares, information, length, indices, data, count
             count += 1
         counts[item] = count
         if count > 0:
-            _coefficients(basis, chosen, parts, count, found)
-            _write(chosen, found, count, item * length, indices, data)
+            _coefficients(basis, chosen, parts, count, values)
+            _write(chosen, values, count, item * length, indices, data)
 
 
 @compiled
-def _write(chosen, found, count, place, indices, data):  # type: ignore[no-untyped-def]
+def _write(chosen, values, count, place, indices, data):  # type: ignore[no-untyped-def]
     """Columns, rising, and coefficients of one image."""
     for step in np.argsort(chosen[:count]):
-        indices[place], data[place] = chosen[step], found[step]
+        indices[place], data[place] = chosen[step], values[step]
         place += 1

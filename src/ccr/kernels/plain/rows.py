@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.kernels.compiling import compiled, fused, part, summing
+from ccr.kernels.compiling import compiled, fused, inlined, summing
 from ccr.kernels.plain.arguments import SIZE_DECAY, SIZE_FLOOR, Pace
 
 
@@ -111,12 +111,12 @@ def turn(row, moment, grad, along, decay, fresh, step):  # type: ignore[no-untyp
     """moment = decay * moment + fresh * (grad - along * row); row -= step * moment; its new squared length."""
     square = ZERO
     for column in range(len(row)):
-        own = row[column]
-        new = decay * moment[column] + fresh * (grad[column] - along * own)
+        value = row[column]
+        new = decay * moment[column] + fresh * (grad[column] - along * value)
         moment[column] = new
-        own -= step * new
-        row[column] = own
-        square += own * own
+        value -= step * new
+        row[column] = value
+        square += value * value
     return square
 
 
@@ -136,7 +136,7 @@ def stride(rate, size, square, adaptive, unbias, unbias_size):  # type: ignore[n
 
 
 @summing
-def beside(row, direction):  # type: ignore[no-untyped-def]
+def along_and_rest(row, direction):  # type: ignore[no-untyped-def]
     """<row, direction>, and the squared length of what is left of the row without that part, direction a unit."""
     along, square = ZERO, ZERO
     for column in range(len(row)):
@@ -152,9 +152,9 @@ def scaled_from(row, factor, center):  # type: ignore[no-untyped-def]
     """row *= factor; then its squared distance from the center."""
     square = ZERO
     for column in range(len(row)):
-        own = row[column] * factor
-        row[column] = own
-        square += (own - center[column]) * (own - center[column])
+        value = row[column] * factor
+        row[column] = value
+        square += (value - center[column]) * (value - center[column])
     return square
 
 
@@ -180,8 +180,8 @@ def unit_length(row, center):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def turned_beside(row, center):  # type: ignore[no-untyped-def]
-    """Make a unit row, far from its center, the unit direction of what is beside the center, in place."""
+def turned_orthogonal(row, center):  # type: ignore[no-untyped-def]
+    """Make a unit row, far from its center, the unit direction of its part orthogonal to the center, in place."""
     mixed(row, ONE, center, -dot(row, center))
     if np.sqrt(dot(row, row)) <= np.float32(4.8e-7):
         # Opposite to its center: toward the coordinate axis least like the center.
@@ -199,34 +199,36 @@ def cap_row(row, center, radius, square):  # type: ignore[no-untyped-def]
     if not (square > np.float32(1e-30) and square < np.float32(1e30)):
         unit_length(row, center)
         square = ONE
-    apart = scaled_from(row, ONE / np.sqrt(square), center)
-    if np.sqrt(apart) <= radius:
+    square_distance = scaled_from(row, ONE / np.sqrt(square), center)
+    if np.sqrt(square_distance) <= radius:
         return
     if len(row) == 1:
         copy_into(row, center)  # on a line the cap is the center alone, until the radius reaches 2
         return
+    # The nearest point of the cap lies on its edge, in the plane of row and center: `along` the center, `across` in the
+    # direction orthogonal to it. Clipping the chord and normalising again would leave the cap.
     along = np.float32(1.0 - radius * radius / 2.0)
     across = np.float32(radius * np.sqrt(1.0 - radius * radius / 4.0))
-    if apart > np.float32(2.0):
-        turned_beside(row, center)
+    if square_distance > np.float32(2.0):
+        turned_orthogonal(row, center)
         mixed(row, across, center, along)
         return
     # A unit row at squared distance q of the center has the part 1 - q / 2 along it, and an orthogonal part of
     # length sqrt(q (1 - q / 4)).
-    across /= np.sqrt(apart * (ONE - apart / np.float32(4.0)))
-    mixed(row, across, center, along - across * (ONE - apart / np.float32(2.0)))
+    across /= np.sqrt(square_distance * (ONE - square_distance / np.float32(4.0)))
+    mixed(row, across, center, along - across * (ONE - square_distance / np.float32(2.0)))
 
 
 @compiled
 def pace_of(rates, parameters, settings):  # type: ignore[no-untyped-def]
-    """How far the step goes that `parameters.steps` counted last, at the rates of head and dictionary."""
+    """`Pace` of the step that `parameters.steps` counted last, at the rates of head and dictionary."""
     steps = parameters.steps[0]
     head_rate = rates[0] / (settings.scale if settings.adaptive else 1.0)
     return Pace(head_rate, rates[1], 1.0 - settings.momentum**steps, 1.0 - SIZE_DECAY**steps)
 
 
-@part
-def move_weights(weights, moment, size, grad, settings, pace):  # type: ignore[no-untyped-def]
+@inlined
+def update_weights(weights, moment, size, grad, settings, pace):  # type: ignore[no-untyped-def]
     """Step a concept's row of the head, against the gradient `grad`, which is written over; its new running size."""
     decay, fresh = np.float32(settings.momentum), np.float32(1.0 - settings.momentum) if settings.adaptive else ONE
     square = penalised(grad, weights, np.float32(settings.penalty)) / np.float32(settings.classes)
@@ -235,14 +237,14 @@ def move_weights(weights, moment, size, grad, settings, pace):  # type: ignore[n
     return size
 
 
-@part
-def move_concept(row, moment, size, center, grad, settings, pace):  # type: ignore[no-untyped-def]
+@inlined
+def update_concept(row, moment, size, center, grad, settings, pace):  # type: ignore[no-untyped-def]
     """Step a concept's row of the dictionary, against the gradient `grad`, and back into its cap; its new running
     size."""
     decay, fresh = np.float32(settings.momentum), np.float32(1.0 - settings.momentum) if settings.adaptive else ONE
     along, square = ZERO, ZERO
     if settings.adaptive:
-        along, square = beside(grad, row)  # along the row, normalising undoes every step
+        along, square = along_and_rest(grad, row)  # along the row, normalising undoes every step
     step, size = stride(pace.dictionary_rate, size, square, settings.adaptive, pace.unbias, pace.unbias_size)
     square = turn(row, moment, grad, along, decay, fresh, step)
     cap_row(row, center, settings.radius, square)
@@ -250,7 +252,7 @@ def move_concept(row, moment, size, center, grad, settings, pace):  # type: igno
 
 
 @compiled
-def move_bias(grad, rate, parameters, settings):  # type: ignore[no-untyped-def]
+def update_bias(grad, rate, parameters, settings):  # type: ignore[no-untyped-def]
     """Count a step, and step the bias against its gradient `grad`."""
     parameters.steps[0] += 1
     beta, steps = settings.momentum, parameters.steps[0]
@@ -268,7 +270,7 @@ def move_bias(grad, rate, parameters, settings):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def move_threshold(length, parameters, settings):  # type: ignore[no-untyped-def]
+def update_threshold(length, parameters, settings):  # type: ignore[no-untyped-def]
     """After a batch of this mean length, move the threshold toward the length that it is held to, if any."""
     if settings.refine and settings.target_length > 0.0:
         excess = min(length / settings.target_length, 2.0) - 1.0

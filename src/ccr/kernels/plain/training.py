@@ -13,12 +13,12 @@ from ccr.kernels.plain.rows import (
     add_row,
     copy_into,
     dot,
-    move_bias,
-    move_concept,
-    move_threshold,
-    move_weights,
     multiply,
     pace_of,
+    update_bias,
+    update_concept,
+    update_threshold,
+    update_weights,
 )
 from ccr.kernels.plain.select import DictionaryInFloats, scores_of, select_active, step_salt
 from ccr.utils.threads import Workers
@@ -31,7 +31,7 @@ ZERO = np.float32(0.0)
 @fused
 def logit_gradient(logits, y, share, total):  # type: ignore[no-untyped-def]
     """share * CE(logits, y); the logits become its derivatives by them, which are added to `total`."""
-    top, own, mass = logits[0], logits[y], ZERO
+    top, true, mass = logits[0], logits[y], ZERO
     for column in range(len(logits)):
         top = max(top, logits[column])
     for column in range(len(logits)):
@@ -43,7 +43,7 @@ def logit_gradient(logits, y, share, total):  # type: ignore[no-untyped-def]
         grad = logits[column] * factor - (share if column == y else ZERO)
         logits[column] = grad
         total[column] += grad
-    return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(own))
+    return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(true))
 
 
 @compiled
@@ -74,7 +74,7 @@ def head_gradients(codes, y, share, parameters, settings, grad_logits, grad_bias
 
 
 @compiled
-def move_concepts(first, last, entries, grad_logits, x, parameters, settings, pace):  # type: ignore[no-untyped-def]
+def update_concepts(first, last, entries, grad_logits, x, parameters, settings, pace):  # type: ignore[no-untyped-def]
     """Step the concepts first:last, each row of the head and, if it is refined, of the dictionary, by the batch's
     sorted entries, its derivatives by the logits `grad_logits` (b, W) and the rows x that it was made of."""
     grad_weights, grad = np.empty(grad_logits.shape[1], np.float32), np.empty(x.shape[1], np.float32)
@@ -88,13 +88,13 @@ def move_concepts(first, last, entries, grad_logits, x, parameters, settings, pa
             add_row(grad_weights, entries.codes[entry], grad_logits[entries.rows[entry]])
         if len(allowed) > 0:
             multiply(grad_weights, allowed[concept])
-        weight_size[concept] = move_weights(
+        weight_size[concept] = update_weights(
             weights[concept], weight_moment[concept], weight_size[concept], grad_weights, settings, pace
         )
         if settings.refine:
             for entry in range(start, stop):
                 add_row(grad, entries.grad_scores[entry], x[entries.sources[entry]])
-            size[concept] = move_concept(
+            size[concept] = update_concept(
                 dictionary[concept], moment[concept], size[concept], center[concept], grad, settings, pace
             )
 
@@ -105,7 +105,7 @@ ROWS, CONCEPTS = 64, 64
 
 
 class CodedRows(NamedTuple):
-    """Some rows of a batch: their codes, the derivatives of the loss by score and by bias, its sum, and how many
+    """Coded rows of a batch: their codes, the derivatives of the loss by score and by bias, its sum, and how many
     entries are active, left out ones included."""
 
     codes: Entries
@@ -148,14 +148,14 @@ class PlainSteps:
         coded = workers.map(code, list(_pieces(len(rows), ROWS)))
         entries = _sorted(coded, rows, len(parameters.dictionary))
         length = sum(piece.active for piece in coded) / len(rows)
-        move_bias(sum(piece.grad_bias for piece in coded), plan.rates[step, 0], parameters, settings)
-        move_threshold(length, parameters, settings)
+        update_bias(sum(piece.grad_bias for piece in coded), plan.rates[step, 0], parameters, settings)
+        update_threshold(length, parameters, settings)
         pace = pace_of(plan.rates[step], parameters, settings)
 
-        def move(part: slice) -> None:
-            move_concepts(part.start, part.stop, entries, grad_logits, plan.x, parameters, settings, pace)
+        def update(part: slice) -> None:
+            update_concepts(part.start, part.stop, entries, grad_logits, plan.x, parameters, settings, pace)
 
-        workers.map(move, list(_pieces(len(parameters.dictionary), CONCEPTS)))
+        workers.map(update, list(_pieces(len(parameters.dictionary), CONCEPTS)))
         return sum(piece.loss for piece in coded), length, float(len(parameters.dictionary))
 
 

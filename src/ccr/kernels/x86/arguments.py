@@ -13,7 +13,7 @@ from ccr.kernels.plain.arguments import SortedEntries
 from ccr.kernels.x86.vectors import INT, LONG, at, called
 
 
-# Atomic words shared by threads: whoever sees a write also sees the writes before it.
+# Atomic words shared by threads: a thread that sees a write also sees the writes before it.
 def _word(context: Any, builder: Any, signature: Any, array: Any, place: Any) -> Any:
     return at(builder, context.make_array(signature.args[0])(context, builder, array).data, LONG, place)
 

@@ -1,7 +1,7 @@
 """The phases of a step of Algorithm 2, each cut into items that threads work on side by side (`training`).
 
 CODE: a chunk of the batch's rows is coded over the concepts of an owner. HEAD: logits, loss and gradient of a chunk, by
-the codes of all owners. SORT: the entries of a share of the concepts, by concept. MOVE: a panel of concepts steps
+the codes of all owners. SORT: the entries of a share of the concepts, by concept. UPDATE: a panel of concepts steps
 (gradient, momentum, projection) and is packed anew. The head of many classes does not fit into the cache: instead of
 HEAD there are then, after SORT, LOGITS, some classes of all rows, concept by concept, and GRADIENTS, loss and gradient
 of a chunk. A head of few weights is gone through weight by weight.
@@ -9,28 +9,117 @@ of a chunk. A head of few weights is gone through weight by weight.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
 from ccr.kernels.plain.arguments import LINE, Criterion, Dropout, Entries
-from ccr.kernels.plain.rows import copy_into, move_bias, move_concept, move_threshold, move_weights, multiply, pace_of
+from ccr.kernels.plain.rows import (
+    copy_into,
+    multiply,
+    pace_of,
+    update_bias,
+    update_concept,
+    update_threshold,
+    update_weights,
+)
 from ccr.kernels.plain.select import step_salt
 from ccr.kernels.x86.arguments import PanelColumns, RowBlock, Screen
-from ccr.kernels.x86.exponential import exponentials
 from ccr.kernels.x86.rounding import pack_concepts
 from ccr.kernels.x86.score import active_entries
 from ccr.kernels.x86.tiles import PANEL
-from ccr.kernels.x86.variants import compiled, fused, part
+from ccr.kernels.x86.variants import compiled, fused, inlined
 from ccr.kernels.x86.vectors import (
+    FLOAT,
+    INT,
     LANES,
+    LONG,
     add_rows,
     address,
+    called,
+    constant,
+    counted,
     dot_and_add_rows,
     dot_rows,
     fetch_ahead,
     fetch_array,
+    load,
+    multiply_add,
+    shuffled,
+    splat,
     spread_row,
+    store,
+    totals,
+    vector,
 )
-from ccr.kernels.x86.workspace import CLASSES
+
+# Exponentials of a row of logits, in registers.
+#: Constants of Cephes' exponential: coefficients, and the logarithm of 2 in two parts, the first exact in few bits.
+POLYNOMIAL = (
+    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
+)  # fmt: skip
+LOG_2, REST_OF_LOG_2 = 0.693359375, -2.12194440e-4
+
+
+def _exponential(builder: Any, x: Any) -> Any:
+    """exp(x) for x <= 0, to two units in the last place; below -87 it is 0. NaN stays, x > 0 gives no number that
+    means anything."""
+
+    def number(value: float) -> Any:
+        return constant(FLOAT, float(np.float32(value)))
+
+    vanishing = builder.fcmp_ordered("<", x, number(-87.0))
+    x = builder.select(vanishing, number(-87.0), x)
+    half = multiply_add(builder, number(0.5), x, number(1.44269504088896341))
+    whole = called(builder, f"llvm.floor.v{LANES}f32", vector(FLOAT), [half])
+    # Converting NaN, or a number beyond 32 bits, to an integer gives an undefined value in LLVM.
+    exponent = builder.fptosi(
+        builder.select(builder.fcmp_ordered("<=", x, number(0.0)), whole, number(0.0)), vector(INT)
+    )
+    x = multiply_add(builder, x, whole, number(-LOG_2))
+    x = multiply_add(builder, x, whole, number(-REST_OF_LOG_2))
+    y = number(POLYNOMIAL[0])
+    for coefficient in POLYNOMIAL[1:]:
+        y = multiply_add(builder, number(coefficient), y, x)
+    y = builder.fadd(multiply_add(builder, x, y, builder.fmul(x, x)), number(1.0))
+    power = builder.shl(builder.add(exponent, constant(INT, 127)), constant(INT, 23))
+    return builder.select(vanishing, number(0.0), builder.fmul(y, builder.bitcast(power, vector(FLOAT))))
+
+
+@intrinsic
+def exponentials(context, values, vectors):  # type: ignore[no-untyped-def]
+    """values = exp(values - their largest), `vectors` * LANES of them; returns the largest, and the sum."""
+    signature = types.UniTuple(types.float32, 2)(types.voidptr, types.int64)
+
+    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        values, vectors = arguments
+
+        def larger(place: Any, held: list[Any]) -> list[Any]:
+            loaded = load(builder, values, vector(FLOAT), place)
+            return [builder.select(builder.fcmp_ordered(">", held[0], loaded), held[0], loaded)]
+
+        first = [load(builder, values, vector(FLOAT), LONG(0))]
+        (most,) = counted(builder, LONG(1), vectors, first, larger)
+        lanes = LANES
+        while lanes > 1:
+            lanes //= 2
+            low, high = (shuffled(builder, most, most, list(range(start, start + lanes))) for start in (0, lanes))
+            most = builder.select(builder.fcmp_ordered(">", low, high), low, high)
+        top = builder.extract_element(most, INT(0))
+        shift = splat(builder, top)
+
+        def body(place: Any, sums: list[Any]) -> list[Any]:
+            power = _exponential(builder, builder.fsub(load(builder, values, vector(FLOAT), place), shift))
+            store(builder, power, values, place)
+            return [builder.fadd(sums[0], power)]
+
+        sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)], body)
+        return context.make_tuple(builder, signature.return_type, [top, totals(builder, sums)[0]])
+
+    return signature, emit
+
 
 # One training step of Algorithm 2 on sparse codes, with rows summed in registers; the functions are documented in
 # `ccr.kernels.plain.training`.
@@ -40,14 +129,14 @@ ZERO = np.float32(0.0)
 @fused
 def logit_gradient(logits, y, share, total):  # type: ignore[no-untyped-def]
     """Replace logits, a multiple of LANES, by their gradient, and return the loss; those FAR_BELOW become zero."""
-    own = logits[y]
+    true = logits[y]
     top, mass = exponentials(address(logits), len(logits) // LANES)
     factor = share / mass
     for column in range(len(logits)):
         grad = logits[column] * factor - (share if column == y else ZERO)
         logits[column] = grad
         total[column] += grad
-    return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(own))
+    return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(true))
 
 
 @fused
@@ -105,7 +194,7 @@ def move_sparse_weights(concept, chunks, sparse, size, settings, pace):  # type:
     for chunk in range(chunks):
         for place in range(first, last):
             grad[place - first] += sparse.grads[chunk, place]
-    return move_weights(sparse.values[first:last], sparse.moments[first:last], size, grad, settings, pace)
+    return update_weights(sparse.values[first:last], sparse.moments[first:last], size, grad, settings, pace)
 
 
 @compiled
@@ -136,7 +225,7 @@ def by_concept(concept, row, codes, grad_scores, sources, positions, entries):  
 
 
 @compiled
-def move_concepts(first, last, chunks, workspace, x, parameters, settings, pace):  # type: ignore[no-untyped-def]
+def update_concepts(first, last, chunks, workspace, x, parameters, settings, pace):  # type: ignore[no-untyped-def]
     """Update concepts first:last and their weights. With a wide head, the gradients of the scores are computed here."""
     keep, wide = np.float32(settings.keep), len(workspace.logits) > 0
     grad_weights, grad = np.empty(len(parameters.bias), np.float32), np.empty(x.shape[1], np.float32)
@@ -159,7 +248,7 @@ def move_concepts(first, last, chunks, workspace, x, parameters, settings, pace)
                 add_rows(grad_weights, codes, grad_logits, rows, start, stop)
             if len(allowed) > 0:
                 multiply(grad_weights, allowed[concept])
-            weight_size[concept] = move_weights(
+            weight_size[concept] = update_weights(
                 weights[concept], weight_moment[concept], weight_size[concept], grad_weights, settings, pace
             )
         if not settings.refine:
@@ -168,11 +257,13 @@ def move_concepts(first, last, chunks, workspace, x, parameters, settings, pace)
             fetch_array(needed[concept])
         grad[:] = ZERO
         add_rows(grad, grad_scores, x, sources, start, stop)
-        size[concept] = move_concept(
+        size[concept] = update_concept(
             dictionary[concept], moment[concept], size[concept], center[concept], grad, settings, pace
         )
 
 
+#: Classes whose logits are computed together where the head is wide: their part of it stays in the cache.
+CLASSES = 4 * LANES
 #: Rows of the chunk so many after this one are asked for.
 LATER = 2
 #: Rows of the head are asked for so many before they are read.
@@ -192,20 +283,20 @@ def chunks_of(begin, end, workspace):  # type: ignore[no-untyped-def]
     return (end - begin + size - 1) // size
 
 
-@part
+@inlined
 def _chunk(chunk, begin, end, workspace):  # type: ignore[no-untyped-def]
     """Rows of a chunk, in a batch of end - begin rows."""
     size = workspace.pointers.shape[1] - 1
     return chunk * size, min((chunk + 1) * size, end - begin)
 
 
-@part
+@inlined
 def _place(owner, chunk, workspace):  # type: ignore[no-untyped-def]
-    """Where the workspace keeps a chunk's codes over the concepts of an owner."""
+    """Index in the workspace of a chunk's codes over the concepts of an owner."""
     return owner * len(workspace.grad_biases) + chunk
 
 
-@part
+@inlined
 def _owned(panels, first, last):  # type: ignore[no-untyped-def]
     """The panels of concepts first:last, `first` the first of a panel."""
     start, stop, screen = first // PANEL, (last + PANEL - 1) // PANEL, panels.screen
@@ -217,7 +308,7 @@ def _owned(panels, first, last):  # type: ignore[no-untyped-def]
     return PanelColumns(panels.dictionary[first:last], own, panels.floats[start:stop], factors, first)
 
 
-@part
+@inlined
 def code(owner, chunk, begin, end, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Codes over the concepts of an owner, of a chunk of the batch, which is rows begin:end of the plan."""
     size, place = workspace.pointers.shape[1] - 1, _place(owner, chunk, workspace)
@@ -227,18 +318,18 @@ def code(owner, chunk, begin, end, parameters, settings, plan, workspace):  # ty
     block = RowBlock(plan.x, rows[first:last], rows[first + LATER * size :][:size], workspace.rounded)
     criterion = Criterion(settings.kind, np.float32(parameters.threshold[0]), settings.length)
     start, stop = workspace.owners[owner], workspace.owners[owner + 1]
-    active, looked = active_entries(
+    active, n_exact = active_entries(
         block, _owned(workspace.panels, start, stop), criterion, Dropout(first, settings.dropped, salt), codes
     )
     entries, counts = codes.pointers[last - first], workspace.counts[chunk]
     for entry in range(entries):
         codes.data[entry] *= np.float32(settings.keep)
-    workspace.sums[place, 1], workspace.sums[place, 2] = active, looked
+    workspace.sums[place, 1], workspace.sums[place, 2] = active, n_exact
     counts[start:stop] = 0
     count_concepts(codes.indices, entries, counts)
 
 
-@part
+@inlined
 def _together(chunk, rows, workspace):  # type: ignore[no-untyped-def]
     """A chunk's codes over all concepts."""
     owners, count = len(workspace.owners) - 1, 0
@@ -259,7 +350,7 @@ def _together(chunk, rows, workspace):  # type: ignore[no-untyped-def]
     return Entries(pointers, indices, data)
 
 
-@part
+@inlined
 def _apart(grad_scores, chunk, rows, workspace):  # type: ignore[no-untyped-def]
     """Give every owner its part of what belongs to the entries that `_together` gave."""
     owners, count = len(workspace.owners) - 1, 0
@@ -272,13 +363,13 @@ def _apart(grad_scores, chunk, rows, workspace):  # type: ignore[no-untyped-def]
                 count += 1
 
 
-@part
+@inlined
 def logits_and_gradients(chunk, begin, end, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Logits, loss and gradient of a chunk."""
     first, last = _chunk(chunk, begin, end, workspace)
     codes, grad_bias = _together(chunk, last - first, workspace), workspace.grad_biases[chunk]
-    apart = len(workspace.owners) > 2
-    grad_scores = np.empty(len(codes.indices), np.float32) if apart else workspace.grad_scores[chunk]
+    by_owner = len(workspace.owners) > 2
+    grad_scores = np.empty(len(codes.indices), np.float32) if by_owner else workspace.grad_scores[chunk]
     grad_bias[:] = np.float32(0.0)
     y, share = plan.y[begin + first : begin + last], plan.share[begin + first : begin + last]
     if len(workspace.sparse.starts) > 0:
@@ -289,11 +380,11 @@ def logits_and_gradients(chunk, begin, end, parameters, settings, plan, workspac
         workspace.sums[chunk, 0] = head_gradients(
             codes, y, share, parameters, settings, workspace.grad_logits[first:last], grad_bias, grad_scores
         )
-    if apart:
+    if by_owner:
         _apart(grad_scores, chunk, last - first, workspace)
 
 
-@part
+@inlined
 def tile_logits(item, batch, parameters, workspace):  # type: ignore[no-untyped-def]
     """Logits of some classes, of all rows."""
     first, last = item * CLASSES, min((item + 1) * CLASSES, len(parameters.bias))
@@ -310,7 +401,7 @@ def tile_logits(item, batch, parameters, workspace):  # type: ignore[no-untyped-
         )  # fmt: skip
 
 
-@part
+@inlined
 def gradients_of_chunk(chunk, begin, end, parameters, plan, workspace):  # type: ignore[no-untyped-def]
     """Loss and gradient of a chunk, from its logits."""
     first, last = _chunk(chunk, begin, end, workspace)
@@ -326,7 +417,7 @@ def gradients_of_chunk(chunk, begin, end, parameters, plan, workspace):  # type:
     workspace.sums[chunk, 0] = loss
 
 
-@part
+@inlined
 def find_starts(chunks, workspace):  # type: ignore[no-untyped-def]
     """Find the start of each concept's entries in the sorted order."""
     n, starts = workspace.counts.shape[1], workspace.entries.starts
@@ -338,35 +429,35 @@ def find_starts(chunks, workspace):  # type: ignore[no-untyped-def]
         starts[concept + 1] = starts[concept] + together[concept]
 
 
-@part
+@inlined
 def sum_up(chunks, batch, step, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Report loss and active concepts of the step, and update the bias and the threshold."""
-    loss, active, looked = 0.0, 0.0, 0.0
+    loss, active, n_exact = 0.0, 0.0, 0.0
     grad = np.zeros(len(parameters.bias), np.float32)
     for chunk in range(chunks):
         loss += workspace.sums[chunk, 0]
         for owner in range(len(workspace.owners) - 1):
             place = _place(owner, chunk, workspace)
             active += workspace.sums[place, 1]
-            looked += workspace.sums[place, 2]
+            n_exact += workspace.sums[place, 2]
         _add(grad, workspace.grad_biases[chunk])
     report = workspace.reports[step]
-    report[0], report[1], report[2] = loss, active / batch, looked / batch
-    move_bias(grad, plan.rates[step, 0], parameters, settings)
-    move_threshold(active / batch, parameters, settings)
+    report[0], report[1], report[2] = loss, active / batch, n_exact / batch
+    update_bias(grad, plan.rates[step, 0], parameters, settings)
+    update_threshold(active / batch, parameters, settings)
 
 
-@part
-def move(panel, step, chunks, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+@inlined
+def update(panel, step, chunks, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Step the concepts of a panel, and pack them anew."""
     first, last = panel * PANEL, min((panel + 1) * PANEL, len(parameters.dictionary))
     pace = pace_of(plan.rates[step], parameters, settings)
-    move_concepts(first, last, chunks, workspace, plan.x, parameters, settings, pace)
+    update_concepts(first, last, chunks, workspace, plan.x, parameters, settings, pace)
     if settings.refine:
         pack_concepts(first, last, workspace.panels)
 
 
-@part
+@inlined
 def sort(share, shares, begin, end, plan, workspace):  # type: ignore[no-untyped-def]
     """Sort the entries of the concepts that a share of the panels has, by concept and then by row."""
     n = workspace.counts.shape[1]

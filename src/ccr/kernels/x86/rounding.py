@@ -128,9 +128,11 @@ def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
                 most, *squares = sums
                 for part in range(4):
                     place = builder.add(builder.mul(turn, LONG(4)), LONG(part))
-                    own = load(builder, values, kind, place)
-                    most = _larger(builder, called(builder, f"llvm.fabs.v{LANES}f32", kind, [own]), most)
-                    squares[part] = builder.fadd(squares[part], builder.fmul(own, own, ("contract",)), ("contract",))
+                    value = load(builder, values, kind, place)
+                    most = _larger(builder, called(builder, f"llvm.fabs.v{LANES}f32", kind, [value]), most)
+                    squares[part] = builder.fadd(
+                        squares[part], builder.fmul(value, value, ("contract",)), ("contract",)
+                    )
                 return [most, *squares]
 
             quarter = LONG(4)
@@ -198,7 +200,7 @@ def _rounded(context, values, factor, noise, weights, shift, count, out):  # typ
 
 @compiled
 def padded_row(row, width, room):  # type: ignore[no-untyped-def]
-    """Where the row begins, if it is so wide; otherwise where its copy in `room` does, with zeros beyond it."""
+    """Address of the row, if it is so wide; otherwise of its copy in `room`, with zeros beyond it."""
     if len(row) == width:
         return address(row)
     copy_into(room, row)

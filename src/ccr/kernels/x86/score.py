@@ -15,7 +15,7 @@ from ccr.kernels.plain.select import mixed_bits, select_active
 from ccr.kernels.x86.arguments import NORM, PRODUCT, SCALE, RoundedRows, RowBlock
 from ccr.kernels.x86.rounding import ROW_MOST, SPREAD, DictionaryInPanels, largest_scale, padded_row, round_row
 from ccr.kernels.x86.tiles import PANEL, ROWS, SHIFT, TilePanel, TileRows, byte_line, byte_tile, float_tile
-from ccr.kernels.x86.variants import compiled, part
+from ccr.kernels.x86.variants import compiled, inlined
 from ccr.kernels.x86.vectors import LANES, address, bit_count, dot_rows, fetch_array, lowest_bit
 
 #: Rows that `code_rows` works on at once: a core's own cache holds them, and a larger dictionary is read once for all.
@@ -32,7 +32,7 @@ CACHED = 2**19
 SLACK = 1e-5
 
 
-@part
+@inlined
 def _round_row(row, screen, padding, out, about):  # type: ignore[no-untyped-def]
     """A row as bytes, and what is known of it, as `RoundedRows` has it."""
     width = len(screen.row_noise)
@@ -55,7 +55,7 @@ def round_rows(x, rows, screen, rounded):  # type: ignore[no-untyped-def]
         _round_row(x[row], screen, padding, rounded.quads[row], rounded.about[row])
 
 
-@part
+@inlined
 def _rows_in_bytes(block, threshold, screen, quads, shifts, reaches, slacks, spreads):  # type: ignore[no-untyped-def]
     """Rows as bytes, with what `byte_tile` wants to know of each; those beyond the last reach nothing."""
     x, rows, kept_quads, kept_about = block.x, block.rows, block.rounded.quads, block.rounded.about
@@ -79,10 +79,10 @@ def _rows_in_bytes(block, threshold, screen, quads, shifts, reaches, slacks, spr
             length = norm * scale + np.sqrt(np.float64(width)) / 2.0  # of the bytes without noise, at most
             spreads[number] = VARIANCE * np.float32(length * length)
         else:
-            reaches[number] = -np.float32(np.inf)  # every score is looked at
+            reaches[number] = -np.float32(np.inf)  # every score is n_exact at
 
 
-@part
+@inlined
 def _mark_rows(block, screen, factors, criterion):  # type: ignore[no-untyped-def]
     """Screening: the scores of the rows that could be active, as bits (rows, words)."""
     panels, depth = screen.quads.shape[:2]
@@ -113,7 +113,7 @@ def _mark_rows(block, screen, factors, criterion):  # type: ignore[no-untyped-de
     return marks.view(np.int64)
 
 
-@part
+@inlined
 def _candidates(words, n, out):  # type: ignore[no-untyped-def]
     """The concepts, of n, whose bits are set in the words; how many."""
     count = 0
@@ -128,7 +128,7 @@ def _candidates(words, n, out):  # type: ignore[no-untyped-def]
     return count
 
 
-@part
+@inlined
 def _fetch_row(x, quads, about, row):  # type: ignore[no-untyped-def]
     """Ask for a row, and for its bytes."""
     fetch_array(x[row])
@@ -137,7 +137,7 @@ def _fetch_row(x, quads, about, row):  # type: ignore[no-untyped-def]
         fetch_array(quads[row])
 
 
-@part
+@inlined
 def _all_candidates(marks, n):  # type: ignore[no-untyped-def]
     """The concepts, of n, that are marked in each row, row after row, and where each row's begin."""
     ends, count = np.zeros(len(marks) + 1, np.int32), 0
@@ -151,7 +151,7 @@ def _all_candidates(marks, n):  # type: ignore[no-untyped-def]
     return chosen, ends
 
 
-@part
+@inlined
 def _scores_by_concept(block, dictionary, chosen, ends, values):  # type: ignore[no-untyped-def]
     """Scores of each row with its candidates, into `values`, concept by concept: a dictionary that the cache does not
     hold is read once for all rows."""
@@ -161,7 +161,7 @@ def _scores_by_concept(block, dictionary, chosen, ends, values):  # type: ignore
         places[chosen[entry] + 1] += 1
     for concept in range(n):
         places[concept + 1] += places[concept]
-    sources, homes, found = np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.float32)
+    sources, homes, scores = np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.float32)
     for row in range(len(rows)):
         for entry in range(ends[row], ends[row + 1]):
             place = places[chosen[entry]]
@@ -173,13 +173,13 @@ def _scores_by_concept(block, dictionary, chosen, ends, values):  # type: ignore
         later = min(concept + SOON, n - 1)
         if places[later] > places[later - 1]:
             fetch_array(dictionary[later])
-        dot_rows(dictionary[concept], x, sources, np.int64(start), stop, np.float32(1.0), found)
+        dot_rows(dictionary[concept], x, sources, np.int64(start), stop, np.float32(1.0), scores)
         start = stop
     for entry in range(count):
-        values[homes[entry]] = found[entry]
+        values[homes[entry]] = scores[entry]
 
 
-@part
+@inlined
 def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-untyped-def]
     x, rows, dictionary, factors = block.x, block.rows, panels.dictionary, panels.factors
     marks = _mark_rows(block, panels.screen, factors, criterion)
@@ -210,7 +210,7 @@ def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-un
     return active, np.int64(ends[-1])
 
 
-@part
+@inlined
 def _scored(block, floats, factors, criterion, dropout, entries):  # type: ignore[no-untyped-def]
     b, d, panels = len(block.rows), block.x.shape[1], len(floats)
     rows = np.zeros(((b + ROWS - 1) // ROWS * ROWS, d), np.float32)
@@ -242,7 +242,7 @@ def active_entries(block, panels, criterion, dropout, entries):  # type: ignore[
 def code_panels(x, panels, criterion, entries):  # type: ignore[no-untyped-def]
     """Active entries of all rows of x, some at a time so that they stay in the cache, as `active_entries` does;
     returns how many scores were computed in floats."""
-    rows, ends, count, looked = np.arange(len(x)).astype(np.int32), np.empty(BLOCK + 1, np.int32), 0, 0
+    rows, ends, count, n_exact = np.arange(len(x)).astype(np.int32), np.empty(BLOCK + 1, np.int32), 0, 0
     nothing = RoundedRows(np.empty((0, 0), np.int32), np.empty((0, 0), np.float32))
     entries.pointers[0] = 0
     for start in range(0, len(x), BLOCK):
@@ -253,8 +253,8 @@ def code_panels(x, panels, criterion, entries):  # type: ignore[no-untyped-def]
         for row in range(start, stop):
             entries.pointers[row + 1] = count + ends[row - start + 1]
         count += ends[stop - start]
-        looked += floating
-    return looked
+        n_exact += floating
+    return n_exact
 
 
 def code_rows(x: np.ndarray, packed: DictionaryInPanels, criterion: Criterion, entries: Entries) -> int:

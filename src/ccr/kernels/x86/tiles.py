@@ -189,7 +189,7 @@ def block_starts_of(tile: Tile) -> Any:
 def byte_tile_of(tile: Tile) -> Any:
     @intrinsic
     def byte_tile(context, rows, panel, two_sided):  # type: ignore[no-untyped-def]
-        """Which of the tile's products of bytes could be large: product + shift of the row + offset of the column
+        """Marks of the tile's products of bytes that could be large: product + shift of the row + offset of the column
         (its absolute value, if `two_sided`) >= (reach of the row * factor of the column - slack of the row) * scale -
         sqrt(spread of the row + spread), as bits of the row's marks, the first column lowest."""
         signature = types.void(rows, panel, types.boolean)

@@ -3,33 +3,104 @@
 Each thread calls `train` with its number. A step has `phases`, each cut into items. Every thread has a share of a
 phase's items, the same ones in every step, so that the concepts that it moves, and where threads share concepts
 (`Division`) also codes over, stay in its own cache. When it is through, it helps the others. It takes an item with a
-ticket, (phase, items taken) in one word of the share; whoever finishes a phase's last item does what must be done once
-and opens the next phase. Which thread does what changes no number.
+ticket, (phase, items taken) in one word of the share; the thread that finishes a phase's last item does what must be
+done once and opens the next phase. Which thread does what changes no number.
 """
 
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import numpy as np
+import torch
 
-from ccr.kernels.plain.arguments import BatchPlan, StepSettings, StepState, line_zeros
+from ccr.kernels.plain.arguments import BatchPlan, SortedEntries, StepSettings, StepState, line_zeros
 from ccr.kernels.x86 import phases
 from ccr.kernels.x86.arguments import (
     SCALE,
+    PanelColumns,
     RoundedRows,
+    SparseHead,
     Workspace,
     let_others_run,
     shared_add,
     shared_read,
     shared_write,
 )
+from ccr.kernels.x86.phases import CLASSES
 from ccr.kernels.x86.rounding import DictionaryInPanels, unrounded
 from ccr.kernels.x86.score import round_rows
-from ccr.kernels.x86.tiles import PANEL
+from ccr.kernels.x86.tiles import PANEL, ROWS
 from ccr.kernels.x86.variants import compiled
-from ccr.kernels.x86.workspace import Allowed, allowed_weights, new_workspace
 from ccr.utils.threads import Workers
+
+#: A batch is cut into about so many chunks, of at most so many rows.
+CHUNKS, MOST_ROWS = 12, 32 * ROWS
+#: Weights beyond which the head is taken a few classes at a time (`CLASSES`): more do not stay in the cache.
+WIDE_HEAD = 1_000_000
+#: A head of which at most this part may move is a sparse one.
+FEW_WEIGHTS = 1 / 32
+
+
+class Allowed(NamedTuple):
+    """Weights by their concept, rising, and class."""
+
+    concepts: np.ndarray
+    columns: np.ndarray
+
+
+def new_workspace(
+    size: int, owners: int, parameters: StepState, panels: PanelColumns, allowed: Allowed | None
+) -> Workspace:
+    """Workspace for batches of `size` rows, coded over the concepts of so many owners; `allowed` are the weights of a
+    sparse head."""
+    n, width = len(parameters.dictionary), len(parameters.bias)
+    rows = min(MOST_ROWS, ROWS * -(-size // (ROWS * CHUNKS)))
+    chunks = -(-size // rows)
+    places = owners * chunks
+    by_place, all_scores = (places, rows * n), size * n
+    entries = SortedEntries(
+        starts=line_zeros(n + 1, kind=np.int32), rows=_untouched(all_scores, kind=torch.int32),
+        sources=_untouched(all_scores, kind=torch.int32), codes=_untouched(all_scores),
+        grad_scores=_untouched(all_scores),
+    )  # fmt: skip
+    wide = allowed is None and n * width >= WIDE_HEAD
+    return Workspace(
+        panels=panels, rounded=unrounded(0, parameters.dictionary.shape[1]), reports=np.zeros((0, 3)),
+        owners=np.zeros(1, np.int64), pointers=np.zeros((places, rows + 1), np.int32),
+        indices=_untouched(*by_place, kind=torch.int32), codes=_untouched(*by_place), grad_scores=_untouched(*by_place),
+        grad_logits=line_zeros(size if allowed is None else 0, width), grad_biases=line_zeros(chunks, width),
+        sums=line_zeros(places, 3, kind=np.float64), counts=line_zeros(chunks, n, kind=np.int32), entries=entries,
+        logits=line_zeros(-(-width // CLASSES) if wide else 0, size, CLASSES), sparse=_sparse_head(n, chunks, allowed),
+    )  # fmt: skip
+
+
+def allowed_weights(parameters: StepState, classes: int) -> Allowed | None:
+    """Positions of the weights that may move, if they are few; None: the head is treated as dense."""
+    mask = parameters.allowed[:, :classes]
+    if len(mask) == 0 or np.count_nonzero(mask) > FEW_WEIGHTS * mask.size:
+        return None
+    concepts, columns = np.nonzero(mask)
+    return Allowed(concepts, columns)
+
+
+def _sparse_head(n: int, chunks: int, allowed: Allowed | None) -> SparseHead:
+    """The weights themselves come with every plan."""
+    if allowed is None:
+        none, nothing = np.zeros(0, np.int32), line_zeros(0)
+        return SparseHead(none, none, nothing, nothing, line_zeros(0, 0))
+    count = len(allowed.columns)
+    starts = np.searchsorted(allowed.concepts, np.arange(n + 1)).astype(np.int32)
+    columns = allowed.columns.astype(np.int32)
+    return SparseHead(starts, columns, line_zeros(count), line_zeros(count), line_zeros(chunks, count))
+
+
+def _untouched(*shape: int, kind: torch.dtype = torch.float32) -> np.ndarray:
+    """Memory for as many entries as there are scores: most are never touched, and then take none, unlike those of
+    NumPy, which asks for large pages."""
+    return torch.empty(shape, dtype=kind).numpy()
+
 
 # Division of coding among threads, by rows or by concepts, chosen by measured times.
 
@@ -75,9 +146,9 @@ APART = 8
 DONE, TICKETS = 0, APART
 #: Looks at a word before a waiting thread lets others run.
 PATIENCE = 2000
-CODE, HEAD, SORT, LOGITS, SLOPES, MOVE = range(6)
+CODE, HEAD, SORT, LOGITS, GRADIENTS, UPDATE = range(6)
 #: The phases of a step in their order, with a head of many classes and without.
-WIDE, NARROW = np.array([CODE, SORT, LOGITS, SLOPES, MOVE]), np.array([CODE, HEAD, SORT, MOVE])
+WIDE, NARROW = np.array([CODE, SORT, LOGITS, GRADIENTS, UPDATE]), np.array([CODE, HEAD, SORT, UPDATE])
 #: Rows that a thread rounds at once.
 AT_ONCE = 1024
 
@@ -93,12 +164,12 @@ def _wait(words, share, phase):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+def train(words, thread, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Take all steps of the plan, as the thread of share `own`; `words` (APART * (shares + 1),) begins as zeros.
     Returns when the last step is taken."""
     panels, shares = (len(parameters.dictionary) + PANEL - 1) // PANEL, len(words) // APART - 1
     order = WIDE if len(workspace.logits) > 0 else NARROW
-    share, asked, own_phase, last_phase = own, 0, 0, 0
+    share, asked, own_phase, last_phase = thread, 0, 0, 0
     while True:
         ticket = shared_add(words, TICKETS + APART * share, 1)
         phase, taken = ticket >> 32, ticket & 0xFFFFFFFF
@@ -114,16 +185,16 @@ def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no
             items = shares
         elif kind == LOGITS:
             items = len(workspace.logits)
-        elif kind == MOVE:
+        elif kind == UPDATE:
             items = panels
         item = share * items // shares + taken
-        if share == own:
+        if share == thread:
             own_phase = phase
         if item >= (share + 1) * items // shares:
             share, asked = (share + 1) % shares, asked + 1
             if asked == shares:  # nothing is left to take
-                _wait(words, own, own_phase)
-                share, asked = own, 0
+                _wait(words, thread, own_phase)
+                share, asked = thread, 0
             continue
         if kind == CODE:
             phases.code(item // chunks, item % chunks, begin, end, parameters, settings, plan, workspace)
@@ -133,21 +204,21 @@ def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no
             phases.sort(item, shares, begin, end, plan, workspace)
         elif kind == LOGITS:
             phases.tile_logits(item, end - begin, parameters, workspace)
-        elif kind == SLOPES:
+        elif kind == GRADIENTS:
             phases.gradients_of_chunk(item, begin, end, parameters, plan, workspace)
         else:
-            phases.move(item, step, chunks, parameters, settings, plan, workspace)
+            phases.update(item, step, chunks, parameters, settings, plan, workspace)
         if shared_add(words, DONE, 1) + 1 == items:
             if kind == CODE:
                 phases.find_starts(chunks, workspace)
-            elif kind in (HEAD, SLOPES):
+            elif kind in (HEAD, GRADIENTS):
                 phases.sum_up(chunks, end - begin, step, parameters, settings, plan, workspace)
             shared_write(words, DONE, 0)
             for other in range(shares):
                 shared_write(words, TICKETS + APART * other, (phase + 1) << 32)
-            share = own
+            share = thread
         elif phase != last_phase:
-            share = own
+            share = thread
         asked, last_phase = 0, phase
 
 

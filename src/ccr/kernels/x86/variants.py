@@ -35,7 +35,7 @@ VARIANTS = (
 
 def runnable(features: Mapping[str, bool]) -> tuple[Variant, ...]:
     """The variants that a CPU with these features can run, the best first."""
-    return tuple(one for one in VARIANTS if not lacking(one, features))
+    return tuple(variant for variant in VARIANTS if not lacking(variant, features))
 
 
 def lacking(variant: Variant, features: Mapping[str, bool]) -> list[str]:
@@ -45,14 +45,14 @@ def lacking(variant: Variant, features: Mapping[str, bool]) -> list[str]:
 
 def choose(wish: str, features: Mapping[str, bool]) -> Variant:
     """The variant of that name; for any other wish the best one."""
-    found = runnable(features)
-    if not found:
+    usable = runnable(features)
+    if not usable:
         raise ImportError("this CPU has no AVX2 and FMA")
     for variant in VARIANTS:
-        if variant.name == wish and variant not in found:
-            names = ", ".join(each.name for each in found)
+        if variant.name == wish and variant not in usable:
+            names = ", ".join(each.name for each in usable)
             raise ImportError(f"this CPU has no {', '.join(lacking(variant, features))}, and can run {names}")
-    return next((variant for variant in found if variant.name == wish), found[0])
+    return next((variant for variant in usable if variant.name == wish), usable[0])
 
 
 # If numba compiles for another CPU, the plain tier is used, which runs on every CPU.
@@ -64,5 +64,5 @@ VARIANT = choose(os.environ.get("CCR_KERNELS", ""), FEATURES)
 
 
 compiled = decorator(folder=VARIANT.name)
-part = decorator(inline="always", folder=VARIANT.name)
+inlined = decorator(inline="always", folder=VARIANT.name)
 fused = decorator("contract", folder=VARIANT.name)

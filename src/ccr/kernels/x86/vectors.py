@@ -367,11 +367,11 @@ def _dotting_and_adding(count: int) -> Any:
             def body(place: Any, sums: list[Any]) -> list[Any]:
                 own = load(builder, values, vector(FLOAT), place)
                 held = load(builder, total, vector(FLOAT), place)
-                found = [load(builder, line, vector(FLOAT), place) for line in lines]
-                for share, line in zip(shares, found, strict=True):
+                registers = [load(builder, line, vector(FLOAT), place) for line in lines]
+                for share, line in zip(shares, registers, strict=True):
                     held = multiply_add(builder, held, share, line)
                 store(builder, held, total, place)
-                return [multiply_add(builder, one, own, line) for one, line in zip(sums, found, strict=True)]
+                return [multiply_add(builder, one, own, line) for one, line in zip(sums, registers, strict=True)]
 
             sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)] * count, body)
             for entry, value in enumerate(totals(builder, sums)):

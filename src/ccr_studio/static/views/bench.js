@@ -1,7 +1,7 @@
 // The bench: find photos by words, add and remove concepts, refit with a live curve, see what it brought, save.
 
 import { first } from "../address.js";
-import { file, get, latest, post, remove } from "../api.js";
+import { followRefit, get, latest, post, remove } from "../api.js";
 import { combobox } from "../combobox.js";
 import { curve } from "../curve.js";
 import { toast } from "../dialogs.js";
@@ -11,6 +11,7 @@ import {
   classLink,
   conceptLink,
   debounce,
+  download,
   fill,
   h,
   icon,
@@ -18,6 +19,8 @@ import {
   many,
   muted,
   percent,
+  searchForm,
+  select,
   signed,
   spinner,
 } from "../dom.js";
@@ -32,7 +35,7 @@ export default function bench(root, values, app) {
   const keepWishes = () => remember(wished, app.wishes);
   let words = first(values, "words", ""),
     job = app.state.job,
-    timer = null,
+    following = 0,
     against = "base",
     alive = true;
   const searching = latest(),
@@ -60,23 +63,7 @@ export default function bench(root, values, app) {
     ),
     h(
       "div.bench",
-      card(
-        "Find a concept by words",
-        h(
-          "form",
-          {
-            class: "search",
-            onsubmit: (event) => {
-              event.preventDefault();
-              find();
-            },
-          },
-          input,
-          h("button", { type: "submit" }, "Find"),
-        ),
-        results,
-        removal,
-      ),
+      card("Find a concept by words", searchForm(input, find), results, removal),
       h("div.stack", locked ? null : settings, steps),
       h("div.stack", h("section.card", effect), card(locked ? "Export" : "Save and export", exports())),
     ),
@@ -196,15 +183,6 @@ export default function bench(root, values, app) {
           }),
         ),
       );
-  }
-  async function nameAll() {
-    try {
-      const answer = await get("concepts");
-      app.names = answer.concepts.map((one) => one.name);
-      app.namesOf = answer.version;
-    } catch (error) {
-      app.fail(error);
-    }
   }
 
   // A setting that was moved is a wish for the next refit; what was not moved stays as it is, also what no slider reaches.
@@ -353,18 +331,15 @@ export default function bench(root, values, app) {
   }
 
   async function follow() {
-    clearTimeout(timer);
-    if (!alive) return;
-    try {
-      job = await get("refit");
-    } catch {
-      return;
-    }
-    drawJob();
-    if (job.state === "running") {
-      timer = setTimeout(follow, 200);
-      return;
-    }
+    const mine = (following += 1);
+    const ended = await followRefit(
+      () => alive && mine === following,
+      (now) => {
+        job = now;
+        drawJob();
+      },
+    );
+    if (!ended) return;
     if (job.state === "done") {
       await app.changed();
       toast(`Refitted in ${job.seconds.toFixed(1)} s${job.message ? `; ${job.message}` : ""}`, app.undoing());
@@ -421,27 +396,16 @@ export default function bench(root, values, app) {
             : one.before_version === "honest"
               ? "Before: the model with the settings it was opened with, fitted on the training photos alone, as the model now was."
               : "";
-    const choose = h(
-      "select",
-      {
-        "aria-label": "Compare with",
-        style: { width: "auto" },
-        onchange: (event) => {
-          against = event.target.value;
-          measure();
-        },
-      },
-      [
-        [
-          "base",
-          one.before_version === "honest" || (against !== "base" && app.honest)
-            ? "opened, refitted as it was"
-            : "as it was opened",
-        ],
-        ...(one.before_version === "honest" || app.honest ? [["opened", "as it was opened"]] : []),
+    const refitted = one.before_version === "honest" || (against !== "base" && app.honest),
+      choices = [
+        ["base", refitted ? "opened, refitted as it was" : "as it was opened"],
+        ...(app.honest ? [["opened", "as it was opened"]] : []),
         ["previous", "one step before"],
-      ].map(([value, label]) => h("option", { value, selected: value === against || null }, label)),
-    );
+      ];
+    const choose = select("Compare with", choices, against, (value) => {
+      against = value;
+      measure();
+    });
     const line = (name, n, before, after, low, high, all = false) =>
       h(
         "div",
@@ -567,16 +531,14 @@ export default function bench(root, values, app) {
   }
 
   function exports() {
-    const download = (path, label, name) =>
-      h("a", { class: "button", href: file(path), download: name }, icon("download"), label);
     return h(
       "div.row",
       locked ? null : h("button", { class: "primary", id: "save", onclick: app.save }, "Save as a model"),
-      download("exports/report.html", "Report", "report.html"),
-      download("exports/concepts.txt", "Concept list", "concepts.txt"),
-      download("exports/edits.json", "Edit log", "edits.json"),
-      download("photos.csv", "Photos as CSV", "photos.csv"),
-      download("exports/corrections.csv", "Corrections", "corrections.csv"),
+      download("exports/report.html", "Report"),
+      download("exports/concepts.txt", "Concept list"),
+      download("exports/edits.json", "Edit log"),
+      download("photos.csv", "Photos as CSV"),
+      download("exports/corrections.csv", "Corrections"),
     );
   }
   drawSettings();
@@ -584,7 +546,7 @@ export default function bench(root, values, app) {
   drawRemoval();
   measure();
   find();
-  if (!app.names) nameAll();
+  app.named().catch(app.fail);
   if (job?.state === "running") follow();
   return {
     update(next) {
@@ -597,7 +559,7 @@ export default function bench(root, values, app) {
     },
     refresh() {
       job = app.state.job;
-      nameAll();
+      app.named().catch(app.fail);
       drawSettings();
       drawSteps();
       measure();
@@ -605,7 +567,6 @@ export default function bench(root, values, app) {
     },
     leave() {
       alive = false;
-      clearTimeout(timer);
       searching.stop();
       measuring.stop();
     },

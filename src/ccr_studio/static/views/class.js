@@ -15,7 +15,10 @@ export default function classPage(root, values, app) {
     let one, claims;
     try {
       const signal = asking.signal();
-      [one, claims] = await Promise.all([get("class", { name, held: true }, signal), get("claims", {}, signal)]);
+      [one, claims] = await Promise.all([
+        get("class", { name, held: true }, signal),
+        get("claims", { by: app.viewer() }, signal),
+      ]);
     } catch (error) {
       if (error.name !== "AbortError")
         fill(root, h("h1", bdi(name)), empty(error.message, h("a", { href: "#review" }, "All classes")));

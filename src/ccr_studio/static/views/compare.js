@@ -3,7 +3,7 @@
 import { first, write } from "../address.js";
 import { get, latest } from "../api.js";
 import { sum } from "../bars.js";
-import { bdi, classLink, empty, fill, h, many, muted, percent, segments, spinner } from "../dom.js";
+import { bdi, classLink, empty, fill, h, many, muted, percent, segments, select, spinner } from "../dom.js";
 import { keepSet, picture, tile } from "../tiles.js";
 
 export default function compare(root, values, app) {
@@ -141,20 +141,12 @@ export default function compare(root, values, app) {
       h(
         "label.row",
         h("span.muted", "Other"),
-        h(
-          "select",
-          {
-            "aria-label": "Model to compare with",
-            style: { width: "auto", "max-width": "18rem" },
-            onchange: (event) => go({ other: event.target.value, row: null }),
-          },
-          models.map((item) =>
-            h(
-              "option",
-              { value: item.id, selected: item.id === other || null },
-              item.id === app.state.version ? `${words(item.id)} (now)` : item.words,
-            ),
-          ),
+        select(
+          "Model to compare with",
+          models.map(({ id, words: text }) => [id, id === app.state.version ? `${words(id)} (now)` : text]),
+          other,
+          (value) => go({ other: value, row: null }),
+          { width: "auto", "max-width": "18rem" },
         ),
       ),
       segments(

@@ -4,7 +4,7 @@ import { first, write } from "../address.js";
 import { get, latest, post } from "../api.js";
 import { bars } from "../bars.js";
 import { ask } from "../dialogs.js";
-import { bdi, card, classLink, empty, fill, h, icon, kept, many, muted, percent, spinner } from "../dom.js";
+import { bdi, card, classLink, empty, fill, h, icon, kept, many, muted, percent, searchForm, spinner } from "../dom.js";
 import { recalled, remember } from "../kept.js";
 import { strip } from "../tiles.js";
 
@@ -266,22 +266,7 @@ export default function concept(root, values, app) {
         app.fail(error);
       }
     };
-    fill(
-      box,
-      h(
-        "form",
-        {
-          class: "search",
-          onsubmit: (event) => {
-            event.preventDefault();
-            search();
-          },
-        },
-        input,
-        h("button", { type: "submit" }, "Find"),
-      ),
-      results,
-    );
+    fill(box, searchForm(input, search), results);
     box.style.marginBottom = "1rem";
     results.style.marginTop = "1rem";
     marked(results);

@@ -1,15 +1,15 @@
 // All concepts in a table: how true to their words, how often shown, what they speak for.
 
 import { first, write } from "../address.js";
-import { file, get, latest } from "../api.js";
+import { get, latest } from "../api.js";
 import {
   classLink,
   conceptLink,
   debounce,
+  download,
   empty,
   fill,
   h,
-  icon,
   many,
   muted,
   percent,
@@ -77,12 +77,7 @@ export default function concepts(root, values, app) {
         muted(`A photo shows ${app.state.length.toFixed(1)} of them on average.`),
       ),
       h("div", { style: { width: "14rem" } }, input),
-      h(
-        "a",
-        { class: "button", href: file("exports/concepts.txt"), download: "concepts.txt" },
-        icon("download"),
-        "List",
-      ),
+      download("exports/concepts.txt", "List"),
     );
   }
 

@@ -5,7 +5,7 @@ import { bytes, get, latest, post, thumbnail } from "../api.js";
 import { hue, ramp } from "../colours.js";
 import { combobox } from "../combobox.js";
 import { toast } from "../dialogs.js";
-import { bdi, debounce, empty, fill, fixed, h, icon, kept, muted, spinner } from "../dom.js";
+import { bdi, debounce, empty, fill, fixed, h, icon, kept, muted, select, spinner } from "../dom.js";
 
 const BY = [
   ["class", "true class"],
@@ -106,18 +106,11 @@ export default function map(root, values, app) {
         h(
           "label.row",
           h("span.muted", "Colour by"),
-          h(
-            "select",
-            {
-              "aria-label": "Colour by",
-              style: { width: "auto" },
-              onchange: (event) =>
-                go({
-                  by: event.target.value === "class" ? null : event.target.value,
-                  concept: event.target.value === "concept" ? concept || app.names?.[0] : null,
-                }),
-            },
-            BY.map(([value, label]) => h("option", { value, selected: value === by || null }, label)),
+          select("Colour by", BY, by, (value) =>
+            go({
+              by: value === "class" ? null : value,
+              concept: value === "concept" ? concept || app.names?.[0] : null,
+            }),
           ),
         ),
         by === "concept"
@@ -342,10 +335,15 @@ export default function map(root, values, app) {
 
   function inView() {
     const corner = (x, y) => toMap(x, y);
-    select([corner(0, 0), corner(canvas.width, 0), corner(canvas.width, canvas.height), corner(0, canvas.height)]);
+    selectInside([
+      corner(0, 0),
+      corner(canvas.width, 0),
+      corner(canvas.width, canvas.height),
+      corner(0, canvas.height),
+    ]);
   }
 
-  async function select(corners) {
+  async function selectInside(corners) {
     try {
       const kept = await post("map/lasso", { corners });
       keepPlace();
@@ -420,7 +418,7 @@ export default function map(root, values, app) {
     if (!drag) return;
     const { kind, moved } = drag;
     drag = null;
-    if (kind === "lasso" && moved && outline.length >= 3) select(outline);
+    if (kind === "lasso" && moved && outline.length >= 3) selectInside(outline);
     else {
       outline = null;
       later();
@@ -471,12 +469,9 @@ export default function map(root, values, app) {
 
   load();
   if (!app.names)
-    get("concepts")
-      .then((answer) => {
-        app.names = answer.concepts.map((one) => one.name);
-        app.namesOf = answer.version;
-        drawHead();
-      })
+    app
+      .named()
+      .then(drawHead)
       .catch(() => {});
   return {
     update(next) {

@@ -19,6 +19,7 @@ import {
   many,
   muted,
   percent,
+  select,
   spinner,
 } from "../dom.js";
 import { keptSet, strip } from "../tiles.js";
@@ -95,12 +96,10 @@ export default function photo(root, values, app) {
             ].join("; "),
           ),
         ),
-        h("div.stack", why, sliders()),
+        h("div.stack", why, sliders(), counterfactual(), missing()),
         h(
           "div.stack",
           contrast(),
-          counterfactual(),
-          missing(),
           card(
             "Training photos most like it",
             muted("1.00 would be the same photo."),
@@ -183,6 +182,8 @@ export default function photo(root, values, app) {
   }
 
   function mend() {
+    if (!shown.corrects && shown.split === "test")
+      return muted("A test photo: nothing can be learned from it, so that models can be tested on it.");
     if (!shown.corrects || app.state.read_only) return null;
     const said = shown.corrected !== null || shown.left_out;
     return h(
@@ -200,16 +201,12 @@ export default function photo(root, values, app) {
             h(
               "label.field.grow",
               h("span", shown.corrected === null ? "It is in truth" : "Corrected to"),
-              h(
-                "select",
-                {
-                  "aria-label": "The right class",
-                  onchange: (event) =>
-                    event.target.value &&
-                    say("label", event.target.value, "", `Labelled ${event.target.value}; the store stays as it is.`),
-                },
-                h("option", { value: "" }, "choose a class"),
-                app.state.classes.map((one) => h("option", { value: one, selected: one === shown.truth || null }, one)),
+              select(
+                "The right class",
+                [["", "choose a class"], ...app.state.classes],
+                shown.truth,
+                (value) => value && say("label", value, "", `Labelled ${value}; the store stays as it is.`),
+                {},
               ),
             ),
             shown.corrected === null
@@ -441,15 +438,7 @@ export default function photo(root, values, app) {
     load(start ?? others[0]);
     return card(
       [classLink(shown.prediction), " rather than"],
-      h(
-        "select",
-        {
-          "aria-label": "Class to contrast with",
-          style: { "margin-bottom": ".6rem" },
-          onchange: (event) => load(event.target.value),
-        },
-        others.map((one) => h("option", { value: one, selected: one === start || null }, one)),
-      ),
+      select("Class to contrast with", others, start, load, { "margin-bottom": ".6rem" }),
       result,
     );
   }
@@ -489,11 +478,14 @@ export default function photo(root, values, app) {
     return card(
       ["Why not ", classLink(shown.truth), "?"],
       muted(
-        `It came in number ${shown.mistake.rank}, with ${percent(shown.mistake.probability, 1)}. Concepts that its photos usually show, and this one does not:`,
+        `It came in number ${shown.mistake.rank}, with ${percent(shown.mistake.probability, 1)}. `,
+        rows.length
+          ? "Concepts that its photos usually show, and this one does not:"
+          : "No concept is missing that its photos usually show.",
       ),
       rows.length
         ? bars(rows, shown.corrects && app.state.decides ? { extra: (row) => answers(row.concept) } : {})
-        : h("p", "None is missing."),
+        : null,
     );
   }
 
@@ -509,13 +501,7 @@ export default function photo(root, values, app) {
 
   document.addEventListener("keydown", keys);
   load();
-  if (!app.names)
-    get("concepts")
-      .then((answer) => {
-        app.names = answer.concepts.map((one) => one.name);
-        app.namesOf = answer.version;
-      })
-      .catch(() => {});
+  app.named().catch(() => {});
   return {
     update(next) {
       id = first(next, "id", "0");

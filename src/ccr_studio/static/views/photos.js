@@ -3,7 +3,7 @@
 import { all, first } from "../address.js";
 import { file, get, latest, post } from "../api.js";
 import { combobox } from "../combobox.js";
-import { conceptLink, empty, fill, h, icon, kept, many, muted, percent, spinner } from "../dom.js";
+import { conceptLink, empty, fill, h, icon, kept, many, muted, percent, select, spinner } from "../dom.js";
 import { chips, rail } from "../filters.js";
 import { wall } from "../wall.js";
 
@@ -216,15 +216,7 @@ export default function photos(root, values, app) {
         icon("filter"),
         "Filters",
       ),
-      h(
-        "label.row.sort",
-        h("span.muted", "Sort by"),
-        h(
-          "select",
-          { "aria-label": "Sort by", style: { width: "auto" }, onchange: (event) => sort(event.target.value) },
-          SORTS.map(([value, label]) => h("option", { value, selected: value === current || null }, label)),
-        ),
-      ),
+      h("label.row.sort", h("span.muted", "Sort by"), select("Sort by", SORTS, current, sort)),
       app.state.folds === "none"
         ? null
         : h(
@@ -235,19 +227,14 @@ export default function photos(root, values, app) {
                 "Out of fold: each photo is predicted by refits that have not seen it; … while they are being made",
             },
             h("span.muted", "Predicted by"),
-            h(
-              "select",
-              {
-                "aria-label": "Predicted by",
-                style: { width: "auto" },
-                onchange: (event) => change({ held: event.target.value === "held" }),
-              },
-              h(
-                "option",
-                { value: "held", selected: wish.held || null },
-                app.state.folds === "ready" ? "out of fold" : "out of fold …",
-              ),
-              h("option", { value: "own", selected: !wish.held || null }, "the model itself"),
+            select(
+              "Predicted by",
+              [
+                ["held", app.state.folds === "ready" ? "out of fold" : "out of fold …"],
+                ["own", "the model itself"],
+              ],
+              wish.held ? "held" : "own",
+              (value) => change({ held: value === "held" }),
             ),
           ),
       wish.sort === "concept"
@@ -297,10 +284,7 @@ export default function photos(root, values, app) {
     const mine = asking.signal();
     apart.stop();
     try {
-      if (!app.names || app.namesOf !== app.state.version) {
-        app.namesOf = app.state.version;
-        app.names = (await get("concepts")).concepts.map((one) => one.name);
-      }
+      await app.named();
       const answer = await get("photos", { ...wanted(wish), limit: 0, counts: true }, mine);
       const scrolled = side.scrollTop,
         inner = [...side.querySelectorAll(".scroll")].map((one) => one.scrollTop);

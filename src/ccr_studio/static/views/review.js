@@ -1,7 +1,7 @@
 // Review: every positive weight is a claim about a class. People answer it with the photos before their eyes.
 
 import { first, write } from "../address.js";
-import { get, latest, post } from "../api.js";
+import { followRefit, get, latest, post } from "../api.js";
 import { toast } from "../dialogs.js";
 import {
   bdi,
@@ -66,7 +66,6 @@ export default function review(root, values, app) {
     aside = null,
     round = null,
     fresh = false,
-    timer = null,
     alive = true;
   const asking = latest(),
     looking = latest(),
@@ -85,7 +84,7 @@ export default function review(root, values, app) {
     if (!shown) fill(body, h("h1", "Review"), spinner());
     try {
       const signal = asking.signal();
-      shown = await get("claims", { by: reviewer() }, signal);
+      shown = await get("claims", { by: app.viewer() }, signal);
       if (round?.version !== shown.version) round = await get("review/round", {}, signal);
     } catch (error) {
       if (error.name !== "AbortError") fill(body, empty(error.message));
@@ -191,7 +190,10 @@ export default function review(root, values, app) {
           h(
             "div",
             muted(
-              `✓ confirmed ${counts.confirmed} · × rejected ${counts.rejected} · ? unclear ${counts.unclear} · open ${counts.open}${counts.disputed ? ` · ! disputed ${counts.disputed}` : ""}`,
+              Object.keys(STATES)
+                .filter((state) => state !== "disputed" || counts.disputed)
+                .map((state) => [...STATES[state], counts[state]].filter((word) => word !== "").join("\u00a0"))
+                .join(" · "),
             ),
             agreements
               .filter((one) => one.questions)
@@ -320,7 +322,8 @@ export default function review(root, values, app) {
   const sentence = (one) => [bdi(one.class), " shows ", h("b", bdi(one.concept))];
   function verdict(one) {
     const reason = one.votes.find((vote) => vote.reason)?.reason,
-      votes = one.votes.length > 1 ? one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ") : "",
+      others = one.votes.some((vote) => vote.by !== reviewer()),
+      votes = others ? one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ") : "",
       why = [reason, votes].filter(Boolean).join("; ");
     return h(
       "span",
@@ -539,7 +542,7 @@ export default function review(root, values, app) {
             h(
               "button",
               {
-                disabled: busy || shown.blocking > 0,
+                disabled: busy || shown.signed || shown.blocking > 0,
                 title: shown.blocking ? `${many(shown.blocking, "claim is", "claims are")} not confirmed` : "",
                 onclick: sign,
               },
@@ -549,7 +552,6 @@ export default function review(root, values, app) {
               "button",
               {
                 disabled: busy,
-                class: "rare",
                 onclick: () => refit("confirmed"),
                 title: "Only what was confirmed may be a reason",
               },
@@ -654,32 +656,19 @@ export default function review(root, values, app) {
       app.fail(error);
       return;
     }
-    const follow = async () => {
-      if (!alive) return;
-      let job;
-      try {
-        job = await get("refit");
-      } catch {
-        timer = setTimeout(follow, 1000);
-        return;
-      }
-      if (job.state === "running") {
-        timer = setTimeout(follow, 250);
-        return;
-      }
-      await app.changed();
-      if (job.state !== "done") {
-        toast(job.message, { bad: true });
-        drawBar();
-        return;
-      }
-      current = null;
-      fresh = true;
-      await load();
-      toast(`${many(round.gone.length, "claim")} went, ${many(round.new.length, "is", "are")} new to judge.`);
-      scrollTo(0, 0);
-    };
-    follow();
+    const job = await followRefit(() => alive);
+    if (!job) return;
+    await app.changed();
+    if (job.state !== "done") {
+      toast(job.message, { bad: true });
+      drawBar();
+      return;
+    }
+    current = null;
+    fresh = true;
+    await load();
+    toast(`${many(round.gone.length, "claim")} went, ${many(round.new.length, "is", "are")} new to judge.`);
+    scrollTo(0, 0);
   }
   async function sign() {
     const name = await app.whoAmI();
@@ -750,6 +739,8 @@ export default function review(root, values, app) {
     else if (key === "[" || key === "]") toClass(key === "]" ? 1 : -1);
     else if (key === "w" && !event.repeat) where();
     else if (key === "r") refit("open");
+    else if (key === "enter" && current && !event.target.closest("a, button, summary"))
+      app.go("concept", { name: current.concept });
     else if (key === "?") help();
     else return;
     event.preventDefault();
@@ -772,7 +763,6 @@ export default function review(root, values, app) {
     refresh: () => load(),
     leave() {
       alive = false;
-      clearTimeout(timer);
       asking.stop();
       looking.stop();
       lining.stop();

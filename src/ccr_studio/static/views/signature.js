@@ -1,7 +1,7 @@
 // The signed table: what the model may say and may never say, by whom and when.
 
-import { file, get, latest } from "../api.js";
-import { bdi, card, classLink, empty, fill, h, icon, many, muted, spinner } from "../dom.js";
+import { get, latest } from "../api.js";
+import { bdi, card, classLink, download, empty, fill, h, icon, many, muted, spinner } from "../dom.js";
 
 export default function signature(root, _values, app) {
   const asking = latest();
@@ -14,8 +14,6 @@ export default function signature(root, _values, app) {
       if (error.name !== "AbortError") fill(root, empty(error.message));
       return;
     }
-    const download = (path, label) =>
-      h("a", { class: "button", href: file(`exports/${path}`), download: path }, icon("download"), label);
     const head = h(
       "div.head",
       h("a", { class: "button ghost", href: "#review" }, icon("left"), "Review"),
@@ -28,8 +26,8 @@ export default function signature(root, _values, app) {
             : "Nobody has signed this model, or it was changed since.",
         ),
       ),
-      download("claims.csv", "CSV"),
-      download("claims.json", "JSON"),
+      download("exports/claims.csv", "CSV"),
+      download("exports/claims.json", "JSON"),
       h("button", { onclick: () => window.print() }, "Print"),
       found && !app.state.read_only
         ? h("button", { class: "primary", onclick: app.save }, "Save the signed model")

@@ -1,3 +1,5 @@
+"""The gain of refinement over the baseline, the probe beside it, and the worth of a list of names."""
+
 from __future__ import annotations
 
 import json
@@ -6,8 +8,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from ccr import ConceptClassifier, HardThreshold
-from ccr.controls import probe_accuracy, refinement_gain, refitted_accuracy
+from ccr import ConceptClassifier, Concepts, HardThreshold
+from ccr.controls import list_worth, probe_accuracy, random_unit_concepts, refinement_gain, refitted_accuracy
 from ccr.labels import Part
 from tests.conftest import Data
 
@@ -55,3 +57,25 @@ def test_refitted_head_is_at_least_a_good_head(digits: Data, parts: dict[str, Pa
 def test_probe_against_scikit_learn(digits: Data, parts: dict[str, Part]) -> None:
     plain = LogisticRegression(max_iter=2000).fit(digits.X[:300], digits.y[:300]).score(digits.X_test, digits.y_test)
     assert probe_accuracy(**parts) > plain - 0.03
+
+
+def test_names_of_things_are_worth_more_than_random_directions(clip: Data) -> None:
+    parts = {"train": Part(clip.X[:1500], clip.y[:1500]), "test": Part(clip.X_test[:1000], clip.y_test[:1000])}
+    steps = []
+    worth = list_worth(
+        clip.concepts, random_unit_concepts(clip.concepts, seed=0), **parts, tell=lambda *step: steps.append(step)
+    )
+    assert worth.accuracy > 0.7
+    assert worth.ahead == pytest.approx(worth.accuracy - worth.random_words)
+    assert worth.ahead > 0
+    assert [step[:2] for step in steps] == [(0, 2), (1, 2)]
+
+
+def test_lists_of_two_concepts_have_a_worth() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(["a", "b"], 40)
+    X = np.where(y[:, None] == "a", 1.0, -1.0) * np.eye(8)[0] + 0.3 * rng.normal(size=(80, 8))
+    part = Part(X, y)
+    words = Concepts(["one", "two"], np.eye(8)[[4, 5]])
+    worth = list_worth(Concepts(["left", "right"], np.eye(8)[:2]), words, train=part, test=part)
+    assert worth.accuracy > 0.9

@@ -1,25 +1,94 @@
-"""Compiling ahead: kernels are compiled at their first call, half a minute in all, and then kept on disk."""
+"""The tiers of kernels: the choice of one, made once, when this is imported; and compiling its kernels ahead.
+
+Kernels are compiled at their first call, half a minute in all, and then kept on disk.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccr.kernels.choice import tier
+from ccr.errors import CCRError
 from ccr.kernels.compiling import CACHE
-from ccr.kernels.plain import pursuit, rows
+from ccr.kernels.plain import pursuit, rows, select, training
 from ccr.kernels.plain.arguments import PADDING, TWO_SIDED, BatchPlan, Criterion, Entries, StepSettings, StepState
 from ccr.utils.processes import isolated_python
 from ccr.utils.threads import Workers
 
 log = logging.getLogger("ccr")
+
+#: Values of CCR_KERNELS: the plain kernels, the best of the x86 ones, or those of some instructions
+#: (`ccr.kernels.x86.variants`).
+WISHES = ("plain", "x86", "avx2", "avx2vnni", "avx512", "avx512vnni")
+
+
+class Tier(NamedTuple):
+    """Exports of a tier, under the names that `ccr.kernels` has for them.
+
+    `TIER` is its name, `VARIANT` the instructions that it is made of, `SCREENS` whether it can compute scores in bytes
+    first. `PackedConcepts` is a dictionary made ready for `code_rows` and `StepKernels`; `logits` are products of codes
+    with the head. `last` is the kernel of each group that is compiled last.
+    """
+
+    TIER: str
+    VARIANT: str
+    SCREENS: bool
+    PackedConcepts: Callable[..., Any]
+    StepKernels: Callable[..., Any]
+    code_rows: Callable[..., int]
+    logits: Callable[..., None]
+    last: Mapping[str, Any]
+
+
+def _plain() -> Tier:
+    last = {"coding": select.select_active, "training": training.update_concepts}
+    return Tier(
+        "plain", "plain", False, select.DictionaryInFloats, training.PlainSteps, select.code_rows, training.logits, last
+    )
+
+
+def _x86() -> Tier:
+    # Imported here: the folder may be deleted, and the CPU may lack the instructions, which is an ImportError.
+    from ccr.kernels.x86 import phases, rounding, score, training, variants
+
+    last = {"coding": score.code_panels, "training": training.train}
+    variant = variants.VARIANT.name
+    return Tier(
+        "x86", variant, True, rounding.DictionaryInPanels, training.X86Steps, score.code_rows, phases.logits, last
+    )
+
+
+def choose_tier(wish: str) -> Tier:
+    """The tier that is wished for; "" is x86 where it works. Which instructions x86 uses is decided when it is imported
+    for the first time."""
+    if wish not in ("", *WISHES):
+        raise CCRError(
+            f"CCR_KERNELS must be one of {', '.join(WISHES)}, got {wish!r}: unset it to have the fastest one chosen"
+        )
+    if wish == "plain":
+        return _plain()
+    try:
+        return _x86()
+    except Exception as reason:
+        if wish:
+            raise CCRError(
+                f"CCR_KERNELS={wish} cannot be used here: {reason}; unset it or use CCR_KERNELS=plain"
+            ) from reason
+        # Anything but an ImportError comes from an llvmlite that is not the one these kernels were written for.
+        expected = isinstance(reason, ImportError)
+        log.log(logging.INFO if expected else logging.WARNING, "slower kernels are used (plain): %s", reason)
+        return _plain()
+
+
+tier = choose_tier(os.environ.get("CCR_KERNELS", ""))
 
 #: Seconds after which a wait is worth a word.
 PATIENCE = 1.0
@@ -67,13 +136,13 @@ def _compile_elsewhere(group: str) -> None:
     be started), the kernels compile here as they are called."""
     if CACHE is None or _on_disk(group):
         return
-    program = isolated_python(f"from ccr.kernels import warm; warm.GROUPS[{group!r}].call()")
+    program = isolated_python(f"from ccr.kernels import tiers; tiers.GROUPS[{group!r}].call()")
     with suppress(OSError):
         subprocess.run(program, check=False, capture_output=True, cwd=CACHE)
 
 
 def _on_disk(group: str) -> bool:
-    """Have the kernels of the group been compiled before?"""
+    """Whether the kernels of the group have been compiled before."""
     kernel = GROUPS[group].last
     return CACHE is not None and any(Path(kernel.stats.cache_path).glob(f"*.{kernel.py_func.__name__}-*.nbi"))
 
@@ -125,8 +194,8 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    "training": Group(_call_training, tier.LAST["training"]),
-    "coding": Group(_call_coding, tier.LAST["coding"]),
+    "training": Group(_call_training, tier.last["training"]),
+    "coding": Group(_call_coding, tier.last["coding"]),
     "pursuit": Group(_call_pursuit, pursuit.pursue),
     "lasso": Group(_call_lasso, pursuit.nonnegative_lasso),
 }
