@@ -370,7 +370,7 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
     @cached_property
     def confirmed(self) -> np.ndarray:
         """`answers` by people alone, which explanations mark: unknown where only WordNet or a language model says
-        yes."""
+        yes. Claims of a signed model are confirmed, also those that were answered after the fit."""
         known = self.provenance.knowledge
         said = self.answers if known is None else known.aligned(self.classes.tolist(), self.names, by_people=True)
         if not self.is_signed:

@@ -243,6 +243,7 @@ def _show_near(near: NearCopies) -> None:
     )
     for one in near.examples:
         console.print(
-            f"  {escape(one.image)} ({escape(one.split)}) and {escape(one.training_image)}: {one.bits} bits",
+            f"  {escape(one.image)} ({escape(one.split)}) and {escape(one.training_image)}: {one.bits} of 128 bits "
+            "differ",
         )
     console.print("If they show the same object, delete the copies, or keep them together with --group")

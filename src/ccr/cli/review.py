@@ -541,7 +541,9 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
         console.print(f"  and {len(left) - NAMED} more")
     if left and not check and len(review.decisions):
         where = visible(str(review.decisions.path))
-        console.print(f"Answers are in {escape(where)}; the same command goes on from there")
+        rejected = any(one.state == "rejected" for one in left)
+        more = "; what was rejected goes with a refit, such as --rounds 5" if rejected else ""
+        console.print(f"Answers are in {escape(where)}; the same command goes on from there{more}")
     remedy = "" if left or check else " Every claim is confirmed: with --sign it is signed."
     console.print(escape(signature_sentence(review.model) or f"Not signed: {problems[0]}.{remedy}"))
     if found.rounds:

@@ -19,7 +19,7 @@ from ccr.explain.claims import Claim
 from ccr.knowledge import COLUMNS, Knowledge
 from ccr.show import page
 from ccr.show.pictures import Pictures
-from ccr.utils.texts import counted, fidelity_text, visible, whole_percent
+from ccr.utils.texts import counted, fidelity_text, share_text, visible
 
 if TYPE_CHECKING:
     from ccr.controls import Gain
@@ -54,9 +54,9 @@ def knowledge_in_words(found: Evaluation) -> str:
     """What was measured of a model that was fitted with knowledge: its claims, truth, transfer and text fidelity."""
     assert found.claims is not None
     parts = [claims_in_words(found.claims)]
-    if found.truth is not None:
+    if (truth := found.truth_to_tell) is not None:
         unknown = f" ({found.unanswered:.1%} have none)" if found.unanswered else ""
-        parts.append(f"{found.truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class")
+        parts.append(f"{truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class")
     if found.transfer is not None:
         parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
     if found.text_fidelity is not None:

@@ -158,7 +158,7 @@ def _show(comparison: MethodComparison, methods: Sequence[Method], what: str, *,
     for line in [meaning(comparison), *knowledge_worth(comparison)]:
         if line:
             console.print(escape(line))
-    note(f"{LEGEND} {DETAILS_LEGEND}" if details else LEGEND)
+    note(f"{legend(comparison)} {DETAILS_LEGEND}" if details else legend(comparison))
     run = {row.method for row in comparison.rows}
     for method in methods:
         if method.name in run and method.about:

@@ -19,7 +19,7 @@ from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, Sized, So
 from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.io.remote import AnyPath
 from ccr.utils.processes import OnProgress, no_progress
-from ccr.utils.texts import check_name
+from ccr.utils.texts import check_name, listed, visible
 
 _SPLITS = {"train": "train training trainval", "val": "val valid validation dev", "test": "test testing"}
 _SPLIT_NAMES = {word: split for split, words in _SPLITS.items() for word in words.split()}
