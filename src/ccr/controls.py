@@ -29,6 +29,7 @@ from ccr.metrics import SHOWN, Interval, largest_shown, paired_bootstrap
 from ccr.refine.region import unrefined
 from ccr.space import Space
 from ccr.utils.processes import OnProgress, no_progress
+from ccr.utils.texts import share_text
 from ccr.vocab import embed_concepts, random_words
 
 # Gain of refinement: CCR against its own baseline at equal length and dispersion, and against a refitted head.
@@ -357,8 +358,8 @@ def stability_sentence(stability: Stability) -> str:
         f"Stability over {stability.refits} refits with other seeds and samples of the training images: of the {SHOWN} "
         f"concepts shown first for an image, {stability.overlap:.2f} stay from one refit to another (shown by both / "
         f"by either), {stability.overlap_same_class:.2f} where both predict the same class, as they do for "
-        f"{stability.same_class:.0%}. {stability.lasting_claims:.0%} of the model's positive weights are in every "
-        "refit. A reason that comes and goes is not a reason."
+        f"{share_text(stability.same_class)} of the images. {share_text(stability.lasting_claims)} of the model's "
+        "positive weights are in every refit. A reason that comes and goes is not a reason."
     )
 
 

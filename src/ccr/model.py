@@ -375,11 +375,12 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
     @cached_property
     def confirmed(self) -> np.ndarray:
         """`answers` by people alone, which explanations mark: unknown where only WordNet or a language model says
-        yes."""
+        yes. Claims of a signed model are confirmed, also those that were answered after the fit."""
         known = self.provenance.knowledge
-        if known is None:
-            return self.answers
-        return known.aligned(self.classes.tolist(), self.names, by_people=True)
+        said = self.answers if known is None else known.aligned(self.classes.tolist(), self.names, by_people=True)
+        if not self.is_signed:
+            return said
+        return np.where(self.head.coef > 0, np.int8(1), said)  # a signature holds where every claim is confirmed
 
     @property
     def claim_counts(self) -> dict[str, int]:
@@ -406,7 +407,8 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
                 raise CCRError("claims are measured on images with labels, got none: give y")
             seen = measure_claims(self._codes(X), self.head, numbers)
         known = self.provenance.knowledge
-        return claims_of(self.head, self.classes.tolist(), self.names, knowledge=known, seen=seen)
+        signed = self.signature.may if self.signature is not None and self.is_signed else ()
+        return claims_of(self.head, self.classes.tolist(), self.names, knowledge=known, seen=seen, signed=signed)
 
     def calibrated(self, X: Any, y: Any = None, *, coverage: float = 0.9, random_state: Any = 0) -> ConceptModel:
         """The same model with a temperature and prediction sets of this coverage, by images X (m, d) and labels y (m,)

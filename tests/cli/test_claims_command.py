@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -140,7 +141,7 @@ def test_audit_names_concepts_that_do_not_transfer(informed: Path) -> None:
 
 def test_the_report_and_the_card_say_what_is_known(informed: Path, model: Path, workspace: Path) -> None:
     from ccr.io.hub import model_card
-    from ccr.show.report import report_page
+    from ccr.show.report import Measured, headline, report_page
 
     loaded = ConceptModel.load(informed)
     rows = EmbeddingStore.open(workspace / "store").with_labels()
@@ -149,6 +150,11 @@ def test_the_report_and_the_card_say_what_is_known(informed: Path, model: Path, 
     assert "Transfer below 0.6" in text
     assert "Claims: " in text
     assert "Fidelity is not truth" in text
+    measured = loaded.evaluate(rows)
+    for unanswered, told in ((0.4, True), (0.9, False)):  # a share of one in ten says nothing of all
+        part = Measured(loaded, replace(measured, truth=1.0, unanswered=unanswered), loaded.predict(rows))
+        said = " ".join(headline(part, None, None, rows.y))
+        assert ("of the shown concepts with an answer" in said) is told
     digest = loaded.provenance.knowledge.digest
     assert digest in model_card(loaded, name="me/model")
     assert "## Claims" not in model_card(ConceptModel.load(model), name="me/model")

@@ -29,6 +29,9 @@ def test_fit_prints_the_model_beside_its_baseline(workspace: Path) -> None:
     assert done.exit_code == 0
     assert "baseline (fidelity 1)" in done.stdout
     assert "CCR (fidelity 0.875)" in done.stdout
+    assert "transfer" not in done.stdout
+    asks = f"ccr review {workspace / 'again'} {workspace / 'store'}".split()
+    assert all(word in "".join(done.stdout.split()) for word in asks)  # a long path may be broken anywhere
 
 
 @pytest.mark.parametrize(

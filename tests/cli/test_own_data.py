@@ -17,7 +17,7 @@ from ccr.data.datasets import open_dataset
 from ccr.data.store import EmbeddingStore, near_copies
 from ccr.data.store.workers import look_of
 from tests.cli.conftest import as_json, exit_code
-from tests.data.helpers import write_image
+from tests.data.helpers import write_image, write_store
 
 
 def refusal(typed: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
@@ -71,6 +71,16 @@ def test_odd_folders_are_named(
     assert "the classes are the folders 2023, 2024, and each has the folders apple, pear in it" in text
     assert "2 classes with fewer than 5 images: 2023 (2), 2024 (2)" in text
     assert "1 .heic; convert them" in text
+
+
+def test_a_folder_one_level_too_high_is_named_also_where_its_folders_differ(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, key in enumerate(["fruit/pear/1.png", "fruit/apple/2.png", "roots/carrot/3.png", "roots/beet/4.png"]):
+        write_image(tmp_path / "d" / key, seed)
+    assert exit_code(embed(tmp_path / "d", workspace, tmp_path / "o"), monkeypatch) == 0
+    text = " ".join(capsys.readouterr().err.split())
+    assert "the classes are the folders fruit, roots, with apple, beet, carrot, pear in them: if those are your" in text
 
 
 def test_pictures_of_unread_kinds_alone_are_refused_by_name(
@@ -144,6 +154,30 @@ def test_copies_saved_again_are_found_between_splits(workspace: Path, tmp_path: 
     assert example["bits"] <= near["most_bits"]
 
 
+def disc(seed: int, size: int = 160) -> Image.Image:
+    """A thing of one colour before white, as shops show it: its hash is that of all such things."""
+    down, across = np.mgrid[:size, :size] / size - 0.5
+    colour = np.random.default_rng(seed).integers(30, 200, 3)
+    shade = 1 - 0.4 * (down + across + 1)[..., None] / 2
+    inside = (down**2 + across**2 < 0.16)[..., None]
+    return Image.fromarray(np.where(inside, colour * shade, 255).astype(np.uint8))
+
+
+def test_things_before_white_with_one_hash_are_copies_only_if_the_encoder_agrees(tmp_path: Path) -> None:
+    """Each test picture has the hash of another thing's, a few bits apart; one is a training picture, saved again."""
+    rng, words = np.random.default_rng(0), [int(look_of(disc(seed)), 16) for seed in range(6)]
+    assert max((one ^ words[0]).bit_count() for one in words) <= 20  # alike to the hash
+    looks = [f"{words[0]:032x}", *(f"{words[0] ^ ((1 << count) - 1):032x}" for count in (12, 12, 4))]
+    own, other = rng.normal(size=(2, 16))
+    X = np.array([own, other, own + 0.02 * rng.normal(size=16), other])
+    splits = ["train", "test", "test", "test"]
+    write_store(tmp_path / "s", X, ["ball"] * 4, splits, look=looks, content=list("abcd"))
+    found = near_copies(EmbeddingStore.open(tmp_path / "s"))
+    assert found is not None
+    assert [(one.image, one.bits) for one in found.examples] == [("3.png", 4), ("2.png", 12)]
+    assert (found.compared, found.found) == (3, 2)
+
+
 def test_a_look_survives_what_leaves_a_picture_the_same() -> None:
     def apart(one: Image.Image, two: Image.Image) -> int:
         return (int(look_of(one), 16) ^ int(look_of(two), 16)).bit_count()
@@ -187,6 +221,18 @@ def test_progress_through_a_pipe_is_a_line_every_ten_seconds_or_five_percent() -
     assert lines[0.125][9] == "embedding images: 500 of 1,000 (50%), 1 min 2 s so far, about 1 min 2 s left"
     assert len(lines[1.0]) == 100  # every ten seconds
     assert lines[1.0][30] == "embedding images: 310 of 1,000 (31%), 5 min 10 s so far, about 11 min left"
+
+
+def test_the_same_work_begun_again_has_a_time_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(common.time, "monotonic", lambda: now[0])
+    with common.bar(silent=False) as tell:
+        for done in (0, 1, 2, 0, 1):
+            tell(done, 2, "fitting folds")
+            now[0] += 20
+    assert capsys.readouterr().err.splitlines()[-1] == "fitting folds: 1 of 2 (50%), 20 s so far, about 20 s left"
 
 
 def test_silent_work_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

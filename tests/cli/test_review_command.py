@@ -186,8 +186,13 @@ def test_the_end_says_how_to_go_on(given: list[object], small: Path, workspace: 
     begun = " ".join(said(given, "y\nq\n", "--by", "ann").output.split())
     assert "log.jsonl;thesamecommandgoesonfromthere" in begun.replace(" ", "")  # a long path may be broken anywhere
     assert "--sign" not in begun.rpartition("quit")[2]
+    unfinished = said(given, "n\nq\n", "--by", "ann", "--sign")
+    assert unfinished.exit_code == 1
+    told = " ".join(unfinished.output.split())
+    assert "goes with a refit, such as --rounds 5" in told
+    assert "Not signed: nobody has signed this model" in told
     table = write_answers(tmp_path / "yes.csv", small)
-    done = " ".join(said(given, "", "--by", "ann", "--answers", table).output.split())
+    done = " ".join(said(given, "", "--by", "ben", "--answers", table, "--log", tmp_path / "other").output.split())
     assert "goes on from there" not in done
     assert "Every claim is confirmed: with --sign it is signed." in done
-    assert "Signed" in said(given, "", "--by", "ann", "--answers", table, "--sign").output
+    assert "Signed" in said(given, "", "--by", "ben", "--answers", table, "--log", tmp_path / "other", "--sign").output

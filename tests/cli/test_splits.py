@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ccr import ConceptClassifier
+from ccr import ConceptClassifier, ConceptModel, HardThreshold, embed_concepts, load_encoder, read_concepts
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from tests.cli.conftest import COLOURS, as_json, run
@@ -56,6 +57,32 @@ def test_test_images_are_never_trained_on(store_of, workspace: Path, tmp_path: P
     concepts = ConceptClassifier.load(tmp_path / "m")
     alone = ConceptClassifier(**concepts.get_params(deep=False)).fit(rest)
     assert np.array_equal(alone.coef_, concepts.coef_)
+
+
+@pytest.mark.parametrize(
+    ("typed", "given"),
+    [
+        ([], {}),
+        (["--length", 4, "--fidelity", 0.9], {"coder": HardThreshold(length=4), "fidelity": 0.9}),
+        (["--weights", 2, "--seed", 3], {"weights_per_class": 2, "random_state": 3}),
+        (["--candidates", 2], {"candidates": 2.0}),
+    ],
+)
+def test_python_makes_the_same_model_as_the_command(
+    workspace: Path, tmp_path: Path, typed: list[object], given: dict[str, Any]
+) -> None:
+    """To the bit, whichever way the store is given; what is not named is the same default."""
+    as_json("fit", workspace / "store", "--concepts", workspace / "concepts.txt", *typed, "--out", tmp_path / "m")
+    theirs, store = ConceptModel.load(tmp_path / "m"), EmbeddingStore.open(workspace / "store")
+    options = {"random_state": 0, **given}
+    concepts = embed_concepts(
+        read_concepts(workspace / "concepts.txt"), load_encoder(f"hf:{workspace / 'clip'}", device="cpu")
+    )
+    for part in (store, store.select("train")):
+        ours = ConceptClassifier(concepts, **options).fit(part).model_
+        np.testing.assert_array_equal(ours.head.coef, theirs.head.coef)
+        np.testing.assert_array_equal(ours.concepts.embeddings, theirs.concepts.embeddings)
+        np.testing.assert_array_equal(ours.predict_proba(store), theirs.predict_proba(store))
 
 
 def test_a_store_of_test_images_alone_is_refused(store_of, workspace: Path, tmp_path: Path) -> None:

@@ -91,9 +91,14 @@ def folder_files(folder: Path) -> dict[str, bytes]:
 
 
 def write_store(
-    folder: Path, X: np.ndarray, labels: Iterable[str | None], splits: Iterable[str | None] | None = None
+    folder: Path,
+    X: np.ndarray,
+    labels: Iterable[str | None],
+    splits: Iterable[str | None] | None = None,
+    **more: Iterable[str | None],
 ) -> None:
-    """Embeddings (m, d), labels (m,) and splits (m,) as a store that does not say which encoder made it."""
+    """Embeddings (m, d), labels, splits and `more` columns of texts (m,), such as `group`, as a store that does not say
+    which encoder made it."""
     names = [f"{row}.png" for row in range(len(X))]
     for path in (embeddings_path(folder, 0), metadata_path(folder, 0)):
         path.parent.mkdir(parents=True)
@@ -101,4 +106,5 @@ def write_store(
     columns = {"image_path": names, "label": [None if label is None else str(label) for label in labels]}
     if splits is not None:
         columns["split"] = pa.array(splits, pa.string())
+    columns |= {name: pa.array(values, pa.string()) for name, values in more.items()}
     pq.write_table(pa.table(columns), metadata_path(folder, 0))

@@ -317,24 +317,27 @@ def split_of_each_group(dataset):
     return found
 
 
+def photos_of_trees(folder, kind):
+    """Sixty photos of ten trees; what `--group` is to find them by: a column of Parquet files, an entry of a tar
+    shard's .json, or what is in the members' names."""
+    for shard in range(2):
+        rows = range(30 * shard, 30 * shard + 30)
+        facts = [{"label": f"class {row % 2}", "tree": f"tree {row // 6}"} for row in rows]
+        if kind == "parquet":
+            folder.mkdir(exist_ok=True)
+            parquet(folder / f"{shard}.parquet", rows, **{name: [one[name] for one in facts] for name in facts[0]})
+            continue
+        members = {}
+        for row, fact in zip(rows, facts, strict=True):
+            name = f"{row // 6}_{row}"
+            members |= {f"{name}.png": png(row), f"{name}.json": json.dumps(fact).encode()}
+        write_tar(folder / f"{shard}.tar", members)
+    return "/([0-9]+)_" if kind == "pattern" else "tree"
+
+
 @pytest.mark.parametrize("kind", ["pattern", "json", "parquet"])
 def test_groups_of_shards_are_never_divided(tmp_path, kind):
-    """A column of Parquet files, an entry of a shard's .json, or what is in the members' names."""
-    group = "tree"
-    trees = [f"tree {row // 6}" for row in range(60)]
-    if kind in ("pattern", "json"):
-        group = "tree" if kind == "json" else "/([0-9]+)_"
-        for shard in range(2):
-            members = {}
-            for row in range(shard, 60, 2):
-                members[f"{row // 6}_{row}.png"] = png(row)
-                facts = {"label": f"class {row % 2}", **({"tree": trees[row]} if kind == "json" else {})}
-                members[f"{row // 6}_{row}.json"] = json.dumps(facts).encode()
-            write_tar(tmp_path / "d" / f"{shard}.tar", members)
-    else:
-        (tmp_path / "d").mkdir()
-        parquet(tmp_path / "d" / "0.parquet", range(30), label=["a", "b"] * 15, tree=trees[:30])
-        parquet(tmp_path / "d" / "1.parquet", range(30, 60), label=["a", "b"] * 15, tree=trees[30:])
+    group = photos_of_trees(tmp_path / "d", kind)
     dataset = open_dataset(tmp_path / "d", group=group, seed=1)
     found = split_of_each_group(dataset)
     assert len(found) == 10

@@ -1,5 +1,5 @@
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ccr.data.datasets import Sample, content_hash, open_dataset, split_dataset
 from ccr.data.datasets.base import make_dataset
-from ccr.errors import CCRError
+from ccr.errors import CCRError, CCRWarning
 from tests.data.helpers import write_image
 
 
@@ -61,6 +61,35 @@ def test_copies_stay_together_and_shares_are_never_exceeded(rows, val, test, see
     assert sizes["train"] >= 1
     assert sizes["test"] <= test * len(rows) + 2  # rounding, one half a class
     assert sizes["val"] <= val * len(rows) + 2
+
+
+def grouped(counts):
+    """Two classes, each with groups of so many images."""
+    labels = [(name, f"{name}{number}") for name in "ab" for number, count in enumerate(counts) for _ in range(count)]
+    dataset = dataset_of(range(len(labels)), [label for label, _ in labels])
+    samples = [replace(sample, group=group) for sample, (_, group) in zip(dataset, labels, strict=True)]
+    return make_dataset(dataset.origin, samples)
+
+
+@pytest.mark.parametrize("counts", [(30, 30, 30, 30), (10, 10, 10), (50, 20), (7, 7, 7, 7, 7, 7, 7, 7, 7)])
+@pytest.mark.parametrize("shares", [(0.1, 0.2), (0.45, 0.05)])
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_larger_than_the_test_share_are_tested_all_the_same(counts, shares, seed):
+    """Four trees of thirty photos each: one of them is a quarter, and no test at all would say nothing."""
+    dataset = split_dataset(grouped(counts), val=shares[0], test=shares[1], seed=seed)
+    places = defaultdict(set)
+    for sample in dataset:
+        places[sample.group].add(sample.split)
+    assert all(len(splits) == 1 for splits in places.values())
+    for label in "ab":
+        found = Counter(next(iter(splits)) for group, splits in places.items() if group[0] == label)
+        assert found["train"] >= 1
+        assert found["test"] >= 1
+
+
+def test_a_class_of_one_group_is_named():
+    with pytest.warns(CCRWarning, match="a class of one group has no test images, .*: a, b; give images"):
+        assert set(splits_of(split_dataset(grouped((20,))))) == {"train"}
 
 
 def test_copies_in_files_stay_together(tmp_path):

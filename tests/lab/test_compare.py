@@ -35,6 +35,7 @@ from ccr_lab.experiments.methods import (
 from ccr_lab.experiments.runs import MethodRun, resource_usage, run_method
 from ccr_lab.experiments.table import as_csv, markdown
 from ccr_lab.experiments.task import ComparisonTask
+from ccr_lab.plots import experiment_plots
 from tests.conftest import Data
 
 QUICK = ("ccr", "baseline", "ip-omp", "probe")
@@ -277,6 +278,7 @@ def test_tables_say_what_was_found(whole: Any) -> None:
     assert text.count("| CCR |") == 5
     first = text.split("\n\n")[0].splitlines()
     assert first[0] == "| method | accuracy, % (95 % interval) | concepts in play | seconds |"  # no table of knowledge
+    assert "shown true" not in text
     assert f"{100 * whole.rows[0].accuracy:.1f}" in text
 
 
@@ -297,6 +299,13 @@ def test_a_method_that_predicts_the_same_is_no_reference_and_zero_has_no_minus(
     assert "-0.0" not in json.dumps(found.to_dict()["meaning_gaps"])
     tiny = replace(found.rows[1], difference=-1e-6, apart=Interval(-1e-6, 0.2))
     assert "| +0.0 | 0.0 to 20.0 |" in markdown(replace(found, rows=(found.rows[0], tiny)))
+
+
+def test_no_accuracy_above_100_percent_is_on_the_axis(whole: Any) -> None:
+    (axes,) = experiment_plots.accuracies(whole).axes
+    shown = [tick for tick in axes.get_xticks() if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
+    assert len(shown) >= 2
+    assert max(shown) <= 100 < axes.get_xlim()[1]  # there is room for numbers beyond it
 
 
 def test_seeds_hold_out_other_images_but_never_all_of_a_class(task: ComparisonTask) -> None:
@@ -422,6 +431,7 @@ def test_knowledge_stands_beside_its_controls(task: ComparisonTask, table: Knowl
     assert found.row("probe").truth is None
     text = markdown(found)
     assert "shown true, %" in text.splitlines()[0]
+    assert "shown true: " in text
     assert "points" in next(line for line in text.splitlines() if line.startswith("Knowledge is worth"))
     facts = json.loads(json.dumps(found.to_dict()))
     assert [gain["method"] for gain in facts["knowledge_gains"]] == ["baseline", "ip-omp"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ccr import Knowledge
+from ccr import EmbeddingStore, Knowledge
 from ccr.errors import CCRError, CCRWarning
 from ccr.knowledge import Answer
 from ccr.review import Decisions, Review, ReviewEvidence, out_of_fold, refit, review_round
+from tests.data.helpers import write_store
 from tests.review.conftest import Planted
 
 
@@ -102,6 +104,20 @@ def test_groups_stay_together(attributed: Planted) -> None:
         out_of_fold(attributed.model, attributed.X, attributed.y, folds=2, groups=np.zeros(len(attributed.y)))
     with pytest.raises(CCRError, match="one group for each image"):
         out_of_fold(attributed.model, attributed.X, attributed.y, folds=2, groups=[1, 2])
+
+
+def test_groups_of_a_store_are_never_in_two_folds(attributed: Planted, tmp_path: Path) -> None:
+    """Those of `ccr embed --group`, without a word in the call; a store without groups is divided as arrays are."""
+    X, y = attributed.X[:240].astype(np.float32), attributed.y[:240]
+    scenes = np.unique([f"{label} {number % 40 // 8}" for number, label in enumerate(y)], return_inverse=True)[1]
+    write_store(tmp_path / "alone", X, y)
+    write_store(tmp_path / "scenes", X, y, group=[f"scene {scene}" for scene in scenes])
+    found = out_of_fold(attributed.model, EmbeddingStore.open(tmp_path / "scenes"), folds=3)
+    assert all(len(set(found.fold[scenes == scene])) == 1 for scene in np.unique(scenes))
+    counts = np.array([np.bincount(found.fold[y == label], minlength=3) for label in np.unique(y)])
+    assert counts.min() > 0  # every class is in every fold, as far as its groups allow
+    plain = out_of_fold(attributed.model, EmbeddingStore.open(tmp_path / "alone"), folds=3)
+    assert plain.fold.tolist() == out_of_fold(attributed.model, X, y, folds=3).fold.tolist()
 
 
 def test_evidence_against_a_plain_computation(attributed: Planted) -> None:

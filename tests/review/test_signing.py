@@ -69,6 +69,19 @@ def test_what_others_answered_meanwhile_counts(attributed: Planted, tmp_path: Pa
     assert sign(attributed.model, mine, by="ann").is_signed
 
 
+def test_claims_that_were_answered_after_the_fit_are_marked_as_confirmed(
+    attributed: Planted, signed: ConceptModel
+) -> None:
+    """The model was told nothing, so its own knowledge confirms nothing; a signed model must not say "unknown"."""
+    assert {claim.status for claim in attributed.model.claims()} == {"unknown"}
+    assert {(claim.status, claim.by) for claim in signed.claims()} == {("confirmed", "ann")}
+    assert signed.claim_counts["unknown"] == 0
+    found = signed.explain(attributed.X[0])
+    assert {term.claim for term in found.contributions if term.contribution > 0} == {"confirmed"}
+    ended = replace(signed, head=type(signed.head)(2 * signed.head.coef, signed.head.intercept))
+    assert {claim.status for claim in ended.claims()} == {"unknown"}
+
+
 def test_it_is_saved_and_loaded_and_an_unsigned_file_stays_what_it_was(
     attributed: Planted, signed: ConceptModel, tmp_path: Path
 ) -> None:

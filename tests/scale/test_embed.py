@@ -16,6 +16,7 @@ from ccr.scale import embed
 from ccr.scale.embedding import StorePart as Part
 from ccr.scale.embedding import Task
 from tests.data.helpers import folder_files, write_image
+from tests.data.test_sharded import photos_of_trees
 from tests.scale.conftest import kill_driver, kill_node, kill_worker, wait_for
 
 pytestmark = pytest.mark.scale
@@ -77,10 +78,13 @@ def test_a_lost_driver_a_lost_worker_and_a_lost_node_change_nothing(
         embed(open_samples(photos), encoder, tmp_path / "t", address=cluster.address, strict=True, workers=1, **OPTIONS)
 
 
-def test_groups_are_kept_together_as_on_one_machine(cluster, encoder, tmp_path):
-    for row in range(60):
-        write_image(tmp_path / "photos" / f"class {row % 2}" / f"tree{row // 6}_{row}.png", row)
+@pytest.mark.parametrize("kind", ["folder", "json", "parquet"])
+def test_groups_are_kept_together_as_on_one_machine(cluster, encoder, tmp_path, kind):
     group = "tree([0-9]+)_"
+    for row in range(60) if kind == "folder" else ():
+        write_image(tmp_path / "photos" / f"class {row % 2}" / f"tree{row // 6}_{row}.png", row)
+    if kind != "folder":
+        group = photos_of_trees(tmp_path / "photos", kind)
     dataset = open_dataset(tmp_path / "photos", group=group)
     embed_dataset(dataset, encoder, tmp_path / "here", workers=0, **OPTIONS)
     command = ["embed", tmp_path / "photos", "--out", tmp_path / "there", "--encoder", encoder.name, "--group", group]

@@ -48,8 +48,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     help="Image classifiers whose every prediction is a short, exact sum of named concepts.\n\n"
-    "Start with `ccr demo`. Then, with a folder of photos and a text file of concepts: `ccr embed`, `ccr fit`, "
-    "`ccr explain`.",
+    "Start with `ccr demo`. Then, with a folder of photos, PHOTOS/CLASS/IMAGE.jpg: `ccr embed`, `ccr fit`, "
+    "`ccr review`, `ccr report`; `ccr explain` for one photo.",
 )
 
 

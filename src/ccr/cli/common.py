@@ -274,12 +274,13 @@ class _Lines:
     """Progress as lines, for a log file: what is done, of how much, for how long, and how long it may still take."""
 
     def __init__(self) -> None:
-        self.what, self.begun, self.told, self.share = "", time.monotonic(), time.monotonic(), 0.0
+        self.what, self.done, self.begun, self.told, self.share = "", 0, time.monotonic(), time.monotonic(), 0.0
 
     def tell(self, done: int, total: int, what: str) -> None:
         now = time.monotonic()
-        if what != self.what:  # another piece of work: its own time and share
+        if what != self.what or done < self.done:  # another piece of work: its own time and share
             self.what, self.begun, self.share = what, now, 0.0
+        self.done = done
         share = done / total if total else 0.0
         waited = now - self.told
         if waited < SOONEST or (waited < EVERY and share - self.share < SHARE - 1e-9):

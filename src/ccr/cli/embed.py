@@ -140,11 +140,12 @@ def layout_notes(data: str, dataset: Dataset) -> list[str]:
         example = next(sample.key for sample in dataset if sample.label is None)
         lines.append(f"{lone:,} of {len(dataset):,} images have no class, such as {example}: they are not trained on")
     within = _inner_folders(dataset) if folder else {}
-    shared = set[str].intersection(*within.values()) if len(within) > 1 and len(within) == len(counts) else set()
-    if len(shared) > 1:
+    if len(within) == len(counts) and max(map(len, within.values())) > 1:
+        shared, inner = set[str].intersection(*within.values()), set[str].union(*within.values())
+        have = f"and each has the folders {_some(shared)} in it" if len(shared) > 1 else f"with {_some(inner)} in them"
         lines.append(
-            f"note: the classes are the folders {_some(counts)}, and each has the folders {_some(shared)} in it: if "
-            "those are your classes, put them on top, or give a CSV with the columns path and label"
+            f"note: the classes are the folders {_some(counts)}, {have}: if those are your classes, put them on top, "
+            "or give a CSV with the columns path and label"
         )
     few = {name: count for name, count in sorted(counts.items(), key=lambda item: item[1]) if count < FEW}
     if few:
@@ -237,11 +238,12 @@ def _show_near(near: NearCopies) -> None:
     """Print the images that look like a training image: another picture of one moment, or the same, saved again."""
     console.print(
         f"[yellow]{counted(near.found, 'image')} of {near.compared:,} outside the training split "
-        f"{'looks' if near.found == 1 else 'look'} like a training image (at most {near.most_bits} of 128 bits of a "
-        "perceptual hash differ): accuracy will flatter the model[/yellow]"
+        f"{'looks' if near.found == 1 else 'look'} like a training image, by a perceptual hash and the embeddings: "
+        "accuracy will flatter the model[/yellow]"
     )
     for one in near.examples:
         console.print(
-            f"  {escape(one.image)} ({escape(one.split)}) and {escape(one.training_image)}: {one.bits} bits",
+            f"  {escape(one.image)} ({escape(one.split)}) and {escape(one.training_image)}: {one.bits} of 128 bits "
+            "differ",
         )
     console.print("If they show the same object, delete the copies, or keep them together with --group")

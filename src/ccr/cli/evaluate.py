@@ -57,10 +57,12 @@ def evaluate(
     everything: All = False,
     as_json: Json = False,
 ) -> None:
-    """Measure a model: accuracy with its interval, how many concepts it shows, fidelity of concepts to their texts;
-    macro F1, calibration error, top-5 accuracy where there are more than ten classes; which classes are mistaken for
-    which, the worst pairs first, with precision and recall by class; of a model fitted with --coverage, also how often
-    its prediction sets hold the true class; of one fitted with --knowledge, also claims, truth and transfer.
+    """Measure a model: accuracy with its interval, classes that are mistaken for each other, concepts and fidelity.
+
+    It prints accuracy, how many concepts an image shows, fidelity of concepts to their texts; macro F1, calibration
+    error, top-5 accuracy where there are more than ten classes; which classes are mistaken for which, the most frequent
+    pairs first, with precision and recall by class; of a model fitted with --coverage, also how often its prediction
+    sets hold the true class; of one fitted with --knowledge, also claims, truth and transfer.
 
     Example: `ccr evaluate photos-model photos-store --split test`
 

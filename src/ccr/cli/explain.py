@@ -224,9 +224,9 @@ def _card(item: Explained, top: int) -> str:
     from ccr.show import page, pictures, report
 
     found = item.explanation
-    more = [report.counterfactual(item.counterfactual)]
+    more, below = [report.counterfactual(item.counterfactual)], []
     if found.where is not None:
-        more.append(pictures.strip(found.where, item.image, top=top, against=item.contrast))
+        below.append(pictures.strip(found.where, item.image, top=top, against=item.contrast))
     if item.box is not None:
         rows = [[one.concept, f"{one.contribution:+.2f}", f"{one.share:.0%}"] for one in item.inside(top)]
         edges = ", ".join(f"{edge:g}" for edge in item.box)
@@ -234,7 +234,7 @@ def _card(item: Explained, top: int) -> str:
     if item.baseline is not None:
         more.append(report.beside(item.baseline, found, top=top))
     return page.explanation_card(
-        found, item.image, against=item.contrast, caption=item.path.name, more=more, top=top, big=True
+        found, item.image, against=item.contrast, caption=item.path.name, more=more, below=below, top=top, big=True
     )
 
 

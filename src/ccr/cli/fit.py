@@ -196,7 +196,7 @@ def fit(
     if as_json:
         _print_json(model, found, out, controls=controls)
     else:
-        _show(model, found, out)
+        _show(model, found, out, store=None if knowledge is not None else store)
 
 
 class MeasuredFits(NamedTuple):
@@ -242,16 +242,17 @@ def _embedded(
     from ccr.vocab.learned import LearnedConcept, join_learned
     from ccr.vocab.proposals import known_path
 
+    given = "knowledge" in options
     if concepts is not None:
         embedded = load_concepts(store, concepts, **texts)
     else:
         beside = _list_beside(out)
         embedded = propose_concepts(store, beside, **texts)
-        proposed = {} if "knowledge" in options else chosen_knowledge(known_path(beside), claims)
+        proposed = {} if given else chosen_knowledge(known_path(beside), claims)
         if len(proposed.get("knowledge", ())):
             options |= {**proposed, "candidates": options["candidates"] or PROPOSED_CANDIDATES}
     embedded = join_learned(embedded, [LearnedConcept.read(path) for path in learned], store.fingerprint)
-    if "knowledge" in options:
+    if given:
         note_coverage(options["knowledge"], store.classes, embedded.names, silent=texts["silent"])
     return embedded
 
@@ -311,13 +312,21 @@ def _print_json(model: ConceptClassifier, found: MeasuredFits, out: Path, *, con
     print_json({"model": str(out), "split": found.split, "epochs": len(model.history_), "results": results, **more})
 
 
-def _show(model: ConceptClassifier, found: MeasuredFits, out: Path) -> None:
+def _show(model: ConceptClassifier, found: MeasuredFits, out: Path, *, store: Path | None) -> None:
+    """Print the results; the `store` is that of a model to which nobody has told anything, and which is to be
+    reviewed."""
     images = next(iter(found.evaluations.values())).n
     console.print(evaluation_table(found.evaluations, f"Measured on {images} images, split {found.split}"))
     note_few(images)
-    show_knowledge(found.evaluations)
+    if store is None:
+        show_knowledge(found.evaluations)
     if found.split == "all":
         note("the store has no labelled test images, so these are training images: accuracy is flattered")
     console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
+    if store is not None:
+        review = escape(shlex.join(["ccr", "review", str(out), str(store)]))
+        console.print(
+            f"Nobody has confirmed what it says of your classes: {review} asks you about each claim, with photos"
+        )
     if found.sets is not None:
         show_sets(found.sets, model.calibration_.temperature)

@@ -27,6 +27,10 @@ SHEET = Path("claims.json")
 KEYS = {"t": "true", "h": "half", "f": "false", "b": "back", STOP: "stop"}
 QUESTION = "  [t]rue  [h]alf true  [f]alse   [b]ack  [q] stop: "
 PHOTOS, SEED = 24, 0
+LEGEND = (
+    "number: claims that were judged; with none: photos of which nothing is claimed; share true: true plus half of "
+    "half true; below it, and below its distance to the first row, the interval of 95 % of samples of the photos"
+)
 
 
 def judge(
@@ -284,13 +288,14 @@ def _print_scores(scores: Scores, *, as_json: bool) -> None:
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("claims of", overflow="fold", min_width=12)
-    for heading in ("\nnumber", "\na photo", "photos\nwithout", "true / half\n/ false, %"):
+    for heading in ("\nnumber", "\na photo", "photos\nwith none", "true / half\n/ false, %"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("share true\n95 %, %", "less first\n95 %, %"):
+    for heading in ("share true,\n%", "minus the\nfirst row"):
         table.add_column(heading, justify="right", no_wrap=True)
     for origin in scores.origins:
         table.add_row(escape(visible(origin.name)), *_cells(origin))
     console.print(table)
+    note(LEGEND)
     for judge, left in scores.left.items():
         said = f"{scores.claims - left} of {scores.claims} claims about {scores.photos} photos are judged"
         console.print(f"{escape(judge_name(judge))}: {said}{f', {left} are left' if left else ''}")

@@ -313,12 +313,12 @@ def review(
     else:
         found = Found(Review(loaded, decisions, known=known, policy=given.policy), [], 0)
         target = model if out is None else out
-    if sign:
+    if sign and (store is None or not found.review.blocking()):  # else the review is not at its end, and says so
         found = _signed(found, target, by or login_name())
     if export is not None:
         _export(found.review, export, target.name)
     failed = _show(found, target if found.review.model is not loaded else model, check=check, as_json=as_json)
-    if failed:
+    if failed or (sign and not found.review.model.is_signed):
         raise typer.Exit(1)
 
 
@@ -541,7 +541,9 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
         console.print(f"  and {len(left) - NAMED} more")
     if left and not check and len(review.decisions):
         where = visible(str(review.decisions.path))
-        console.print(f"Answers are in {escape(where)}; the same command goes on from there")
+        rejected = any(one.state == "rejected" for one in left)
+        more = "; what was rejected goes with a refit, such as --rounds 5" if rejected else ""
+        console.print(f"Answers are in {escape(where)}; the same command goes on from there{more}")
     remedy = "" if left or check else " Every claim is confirmed: with --sign it is signed."
     console.print(escape(signature_sentence(review.model) or f"Not signed: {problems[0]}.{remedy}"))
     if found.rounds:

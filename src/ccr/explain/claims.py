@@ -16,6 +16,8 @@ from ccr.utils.arrays import LazyModule
 
 if TYPE_CHECKING:
     from scipy import sparse
+
+    from ccr.io.provenance import Statement
 else:
     sparse = LazyModule("scipy.sparse")
 
@@ -151,8 +153,11 @@ def claims_of(
     *,
     knowledge: Knowledge | None = None,
     seen: ClaimEvidence | None = None,
+    signed: Sequence[Statement] = (),
 ) -> tuple[Claim, ...]:
-    """Every claim of a head (classes, concepts), by class, the largest weight first."""
+    """Every claim of a head (classes, concepts), by class, the largest weight first. What was `signed` is confirmed,
+    whatever the knowledge of the fit says."""
+    agreed = {(one.label, one.concept): one for one in signed}
     pairs = claimed(head)
     if seen is not None and not np.array_equal(pairs, seen.claim):
         raise CCRError("this evidence is of another model's claims: measure them again on images, claims(X, y)")
@@ -162,6 +167,9 @@ def claims_of(
         answer = None if knowledge is None else knowledge.find(classes[row], concepts[column])
         if answer is not None:
             claim = replace(claim, answer=answer.answer, source=answer.source, by=answer.by, at=answer.at)
+        told = agreed.get((str(claim.label), claim.concept))
+        if told is not None and claim.status != "confirmed":
+            claim = replace(claim, answer="yes", source=told.source, by=told.by, at=told.at)
         if seen is not None:
             images, anywhere = int(seen.images[row]), float(seen.anywhere[number])
             every = max(int(seen.images.sum()), 1)

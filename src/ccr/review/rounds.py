@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -269,8 +270,8 @@ def out_of_fold(
     """Predictions for images (X, y), or a store, that the model was trained on: `folds` refits by its own settings and
     knowledge, each on the images of the other folds. What was edited by hand is not in the refits.
 
-    Classes are spread evenly over the folds. `groups` (m,), if given, are kept together: photos of one scene in two
-    folds make a fit look better than it is on photos of other scenes.
+    Classes are spread evenly over the folds. `groups` (m,) are kept together: photos of one scene in two folds make a
+    fit look better than it is on photos of other scenes. None: those of a store, by `ccr embed --group`, and copies.
     """
     numbers = class_numbers(model, X, y)
     if not 2 <= folds <= len(numbers) or len(numbers) < FEWEST_IMAGES:
@@ -278,7 +279,12 @@ def out_of_fold(
             f"out-of-fold predictions need from 2 folds to as many as there are images, and at least {FEWEST_IMAGES} "
             f"images, got {folds} folds of {len(numbers)} images"
         )
-    fold = _folds(numbers, folds, random_state) if groups is None else _group_folds(groups, len(numbers), folds)
+    own = _own_groups(X) if groups is None else None
+    if own is not None:
+        groups, folds = own, min(folds, len(np.unique(own)))
+    divide = _folds if groups is None else partial(_group_folds, np.asarray(groups))
+    fold = divide(numbers, folds, random_state)
+    folds = int(fold.max()) + 1
     labels, known = model.classes[numbers], _of_classes(model.provenance.knowledge, X)
     probabilities = np.zeros((len(numbers), len(model.classes)))
     for number in range(folds):
@@ -364,18 +370,27 @@ def _folds(numbers: np.ndarray, folds: int, seed: int) -> np.ndarray:
     return fold
 
 
-def _group_folds(groups: Any, images: int, folds: int) -> np.ndarray:
-    """The fold of each image (m,): whole groups, the largest first, each to the fold with the fewest images so far."""
-    names, number, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
-    if len(number) != images:
-        raise CCRError(f"there must be one group for each image, got {len(number)} for {images} images")
-    if len(names) < folds:
-        raise CCRError(f"{folds} folds need at least as many groups, got {len(names)}: ask for fewer folds")
-    place, filled = np.empty(len(names), np.int64), np.zeros(folds)
-    for group in np.argsort(-counts, kind="stable"):
-        place[group] = filled.argmin()
-        filled[place[group]] += counts[group]
-    return place[number]
+def _own_groups(X: Any) -> np.ndarray | None:
+    """The groups of a store's images (m,), if they join any."""
+    groups = store_part(X, "groups")
+    return None if groups is None or len(np.unique(groups)) == len(groups) else groups
+
+
+def _group_folds(groups: np.ndarray, numbers: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """The fold of each image (m,): whole groups, classes as evenly as they allow."""
+    from sklearn.model_selection import StratifiedGroupKFold  # half a second that only refits wait for
+
+    if len(groups) != len(numbers):
+        raise CCRError(f"there must be one group for each image, got {len(groups)} for {len(numbers)} images")
+    if not 2 <= folds <= len(np.unique(groups)):
+        raise CCRError(
+            f"{folds} folds need at least as many groups, and two, got {len(np.unique(groups))}: ask for fewer folds, "
+            "or give images of more objects"
+        )
+    divided, fold = StratifiedGroupKFold(folds, shuffle=True, random_state=seed), np.empty(len(numbers), np.int64)
+    for number, (_, held) in enumerate(divided.split(numbers, numbers, groups)):
+        fold[held] = number
+    return np.unique(fold, return_inverse=True)[1]  # few groups of a class may leave a fold empty
 
 
 def _rows(X: Any, rows: np.ndarray) -> Any:

@@ -95,6 +95,7 @@ def explanation_card(
     against: Contrast | None = None,
     caption: str = "",
     more: Sequence[str] = (),
+    below: Sequence[str] = (),
     top: int = 10,
     big: bool = False,
 ) -> str:
@@ -107,6 +108,7 @@ def explanation_card(
     against : why the predicted class and not another.
     caption : text below the image.
     more : HTML to put below the sum.
+    below : HTML to put below all, over the full width of the card.
     top : concepts shown by name, at least 1; the others are summed.
     big : a card over the full width.
     """
@@ -121,6 +123,7 @@ def explanation_card(
     seen += [f'<div class="muted">{escape(caption)}</div>'] if caption else []
     parts = ["".join(sums), *([] if against is None else [contrast(against, top)])]
     parts = [f"<div>{part}</div>" for part in (["".join(seen), *parts] if seen else parts)]
+    parts += [f'<div class="below">{part}</div>' for part in below]
     return f'<section class="card{" big" if big else ""}">' + "\n".join(parts) + "</section>"
 
 

@@ -19,7 +19,7 @@ from ccr.explain.claims import Claim
 from ccr.knowledge import COLUMNS, Knowledge
 from ccr.show import page
 from ccr.show.pictures import Pictures
-from ccr.utils.texts import counted, fidelity_text, visible, whole_percent
+from ccr.utils.texts import counted, fidelity_text, share_text, visible
 
 if TYPE_CHECKING:
     from ccr.controls import Gain
@@ -54,9 +54,9 @@ def knowledge_in_words(found: Evaluation) -> str:
     """What was measured of a model that was fitted with knowledge: its claims, truth, transfer and text fidelity."""
     assert found.claims is not None
     parts = [claims_in_words(found.claims)]
-    if found.truth is not None:
+    if (truth := found.truth_to_tell) is not None:
         unknown = f" ({found.unanswered:.1%} have none)" if found.unanswered else ""
-        parts.append(f"{found.truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class")
+        parts.append(f"{truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class")
     if found.without_reason:
         parts.append(f"{found.without_reason:.1%} of the images show none of the concepts that the model may use")
     if found.transfer is not None:
@@ -121,13 +121,13 @@ def _claims_cells(claim: Claim) -> list[str]:
         percent(claim.share),
         percent(claim.purity),
         "" if claim.accuracy_without is None else f"{claim.accuracy_without:.1%}",
-        *(escape(visible(text)) for text in (claim.source, claim.by, claim.at)),
+        *(escape(visible(text)) for text in (claim.source, claim.by, claim.at.partition("T")[0])),
     ]
 
 
 def percent(share: float | None) -> str:
     """A share without digits behind the point, but never rounded up to all; nothing for None."""
-    return "" if share is None else whole_percent(share)
+    return "" if share is None else share_text(share)
 
 
 # Page of a checked concept list: problems of each concept, its share of images, and the images that show it most.

@@ -153,7 +153,7 @@ def legend(where: Where, scales: Sequence[float]) -> str:
     rows, columns = where.shape
     return (
         f'<div class="muted"><span style="display:inline-block;width:9rem;height:.7rem;background:{bar}"></span> '
-        f"{escape(scales_in_words(scales))}; {rows} x {columns} patches. {escape(WAYS_IN_WORDS[where.way])}.</div>"
+        f"{escape(scales_in_words(scales))}; {rows} x {columns} patches; {escape(WAYS_IN_WORDS[where.way])}.</div>"
     )
 
 

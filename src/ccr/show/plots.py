@@ -229,7 +229,7 @@ def class_view(view: ClassView, *, top: int = 10) -> Figure:
     axes = figure.subplots()
     axes.barh(range(len(values)), values, color=[_colour(value) for value in values], height=0.7)
     for row, item in enumerate(shown):
-        annotate_right(axes, max(item.contribution, 0.0), row, f"{item.contribution:+.2f}  {item.share:.0%}")
+        annotate_right(axes, max(item.contribution, 0.0), row, f"{item.contribution:+.2f}  {share_text(item.share)}")
     name_rows(axes, names)
     axes.axvline(0.0, color=INK, linewidth=0.8)
     axes.use_sticky_edges = False

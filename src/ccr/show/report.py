@@ -316,7 +316,7 @@ def _mistake(mistake: Mistake) -> str:
     parts = [page.contrast(mistake.contrast, TOP)]
     if mistake.missing:
         rows = [
-            (signed_name(item), item.contribution, f"{item.share:.0%} of the class's images show it")
+            (signed_name(item), item.contribution, f"{share_text(item.share)} of the class's images show it")
             for item in mistake.missing
         ]
         parts.append(f'<p class="verdict">Concepts of {page.name(mistake.truth)} missing here</p>{page.bars(rows)}')
@@ -332,7 +332,7 @@ def beside(theirs: Explanation, ours: Explanation, truth: Any | None = None, *, 
     body = page.verdict(theirs, truth) + page.terms(theirs.bias, theirs.contributions, top)
     right = "" if truth is None else ", right" if str(theirs.prediction) == str(truth) else ", wrong"
     prediction = f"{page.name(theirs.prediction)}, {percent(theirs.probability)}"
-    return page.details(f"Baseline: {prediction}{right}; {overlap(ours, theirs):.0%} of concepts shared", body)
+    return page.details(f"Baseline: {prediction}{right}; {share_text(overlap(ours, theirs))} of concepts shared", body)
 
 
 # Classes: what carries them, what they are confused with, how they look.
@@ -415,7 +415,8 @@ def _bars(title: str, items: Sequence[CarryingConcept], scale: float) -> str:
         (
             signed_name(item),
             item.contribution,
-            f"weight {item.weight:.2f} x mean code {item.code:.3f} in the {item.share:.0%} of its images that show it",
+            f"weight {item.weight:.2f} x mean code {item.code:.3f} in the {share_text(item.share)} of its images that "
+            "show it",
         )
         for item in items
     ]
@@ -482,8 +483,9 @@ def photo_sections(model: ConceptModel, rows: Any, view: ModelView, pictures: Pi
     shown = [use.concept for use in uses[:MOST_PHOTOS]]
     most, least = (model.images_of(rows, shown, top=CONCEPT_IMAGES, borderline=edge) for edge in (False, True))
     cards = "".join(
-        f'<section class="card"><h4>{page.name(use.concept)} <span class="muted">in {use.share:.0%} of images</span>'
-        f"</h4>{_photos(most[use.concept], least[use.concept], pictures)}</section>"
+        f'<section class="card"><h4>{page.name(use.concept)} '
+        f'<span class="muted">in {share_text(use.share)} of images</span></h4>'
+        f"{_photos(most[use.concept], least[use.concept], pictures)}</section>"
         for use in uses[:MOST_PHOTOS]
     )
     more = f"; {len(uses) - len(shown):,} that are used less have none here" if len(uses) > len(shown) else ""
@@ -537,9 +539,11 @@ def drift_section(audit: Audit, *, least: float | None, pictures: Pictures) -> l
 
 def _drift_cells(item: ConceptDrift) -> list[str]:
     fidelity = "" if item.fidelity is None else f"{item.fidelity:.2f}"
-    counts = [str(item.active_after), str(item.gained), str(item.lost), f"{item.overlap:.0%}"]
+    counts = [""] * 4
+    if item.overlap is not None:
+        counts = [str(item.active_after), str(item.gained), str(item.lost), share_text(item.overlap)]
     near = ", ".join(neighbour.concept for neighbour in item.nearest_after[:3])
-    return [item.concept, ", ".join(item.flags), fidelity, *(counts if item.overlap is not None else [""] * 4), near]
+    return [item.concept, ", ".join(item.flags), fidelity, *counts, near]
 
 
 # Settings and fingerprints: enough to make the same model again.

@@ -112,11 +112,6 @@ def without_folders(place: str) -> str:
     return "/".join(place.rstrip("/").split("/")[-2:]) if place.startswith("/") and place.count("/") > 2 else place
 
 
-def whole_percent(share: float) -> str:
-    """A share in percent: 98%, 99.5%, and 100% only of all."""
-    return "100%" if share == 1 else percent(share)
-
-
 def percent(probability: float, *, digits: int = 0) -> str:
     """A probability in percent, never rounded up to certainty: 98%, 99.5%, >99.9%."""
     if probability >= 0.9995:

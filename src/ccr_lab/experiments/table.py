@@ -96,10 +96,13 @@ DETAILS = {
 }
 LEGEND = (
     "accuracy: of the test images, mean over seeds, with an interval by bootstrap over them; concepts in play: of an "
-    "image, on average, those that have a weight for any class, which is what its decision rests on; shown true: of "
-    "the five concepts shown first that the table of knowledge answers for the image's class, those that it says yes "
-    "to; seconds: of a fit, with all choices made on validation images. Methods that are alike on every image share a "
-    "row."
+    "image, on average, those that have a weight for any class, which is what its decision rests on; {}seconds: of a "
+    "fit, with all choices made on validation images. Methods that are alike on every image share a row."
+)
+#: Of the legend, where there is a table of knowledge.
+SHOWN_TRUE = (
+    "shown true: of the five concepts shown first that the table of knowledge answers for the image's class, those "
+    "that it says yes to; "
 )
 DETAILS_LEGEND = (
     "Minus the first row: paired, the same images are drawn for both. Per image: concepts that are active (of dense "
@@ -135,6 +138,12 @@ def knowledge_worth(comparison: MethodComparison) -> list[str]:
     return lines
 
 
+def legend(comparison: MethodComparison) -> str:
+    """What the columns of the first table are."""
+    told = any(row.truth is not None for row in comparison.rows)
+    return LEGEND.format(SHOWN_TRUE if told else "")
+
+
 def columns_of(comparison: MethodComparison, columns: Sequence[Column]) -> list[Column]:
     """The columns that have an informative value for at least one method."""
     return [column for column in columns if any(column.text(row) not in (NOTHING, FULL) for row in comparison.rows)]
@@ -166,7 +175,7 @@ def markdown(comparison: MethodComparison) -> str:
     parts += knowledge_worth(comparison)
     if comparison.failures:
         parts.append("\n".join(f"{item.method}, seed {item.seed}: {item.reason}" for item in comparison.failures))
-    return "\n\n".join([*parts, LEGEND, DETAILS_LEGEND]) + "\n"
+    return "\n\n".join([*parts, legend(comparison), DETAILS_LEGEND]) + "\n"
 
 
 def as_csv(comparison: MethodComparison) -> str:

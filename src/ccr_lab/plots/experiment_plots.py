@@ -233,6 +233,9 @@ def accuracies(comparison: MethodComparison) -> Figure:
     axes.set_yticklabels([row.title for row in comparison.rows], parse_math=False)
     axes.set_ylim(len(comparison.rows) - 0.4, -0.6)
     axes.margins(x=0.3 if gaps else 0.12)
+    least, most = axes.get_xlim()
+    axes.set_xticks([tick for tick in axes.get_xticks() if max(least, 0) <= tick <= min(most, 100)])
+    axes.set_xlim(least, most)  # beyond 100 is room for the numbers
     label_axes(axes, f"test accuracy, % (95 % intervals, {comparison.images} images)", "")
     axes.tick_params(axis="y", length=0)
     axes.set_title(f"At {comparison.length:g} concepts per image\nCCR: {comparison.settings}", loc="left", fontsize=11)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,10 +16,10 @@ import pyarrow as pa
 from PIL import Image
 
 from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, Sized, Source, content_hash, decode
-from ccr.errors import CCRError, FormatError
+from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.io.remote import AnyPath
 from ccr.utils.processes import OnProgress, no_progress
-from ccr.utils.texts import check_name
+from ccr.utils.texts import check_name, listed, visible
 
 _SPLITS = {"train": "train training trainval", "val": "val valid validation dev", "test": "test testing"}
 _SPLIT_NAMES = {word: split for split, words in _SPLITS.items() for word in words.split()}
@@ -251,7 +252,8 @@ def split_dataset(
     """The same samples, each in `train`, `val` or `test`.
 
     Every class is divided alike; images with the same content, or of one group, are always in the same split, whatever
-    their names and labels.
+    their names and labels. Groups that are all larger than the test split of their class: the smallest is tested on.
+    A class of one group is not tested, and a warning says so.
 
     Parameters
     ----------
@@ -274,7 +276,8 @@ def split_dataset(
         classes[labels[group[0]] or ""].append(group)
     rng = np.random.default_rng(seed)
     names = ["train"] * len(dataset)
-    for _, groups in sorted(classes.items()):
+    grouped, untested = any(name is not None for name in dataset.column("group")), []
+    for label, groups in sorted(classes.items()):
         total = sum(map(len, groups))
         tested = min(round(test * total), total - 1)
         free = {"test": tested, "val": min(round(val * total), total - 1 - tested)}
@@ -286,6 +289,20 @@ def split_dataset(
                     for row in group:
                         names[row] = name
                     break
+        if grouped and tested and free["test"] == tested:  # not a single group is as small as its share
+            learned = [group for group in groups if names[group[0]] == "train"]
+            spare = learned if len(learned) > 1 else [group for group in groups if names[group[0]] == "val"]
+            for row in min(spare, key=len, default=()):
+                names[row] = "test"
+            untested += [label] if label and not spare else []
+    if untested:
+        shown = listed([visible(label) for label in untested], 5)
+        warnings.warn(
+            f"a class of one group has no test images, because groups are not divided: {shown}; give images of a "
+            "second object, or a narrower group",
+            CCRWarning,
+            stacklevel=2,
+        )
     return dataset._with("split", names)
 
 

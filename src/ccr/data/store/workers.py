@@ -26,6 +26,7 @@ from ccr.errors import CCRError, UnreachableError
 from ccr.explain.terms import PlainResult
 from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
 from ccr.io.remote import AnyPath, Place
+from ccr.utils.arrays import unit_rows
 from ccr.utils.processes import isolated_python
 
 if TYPE_CHECKING:
@@ -34,13 +35,19 @@ if TYPE_CHECKING:
 # Near-duplicates: pictures that look the same although their files differ, found by a perceptual hash. The hash is a
 # difference hash: the picture in grey, shrunk to 9 x 8 and to 8 x 9 pixels, and for each pair of neighbours whether
 # it becomes brighter, to the right and downwards; 128 bits. On the demo's photos, copies that were compressed again,
-# halved, brightened by 15 % or trimmed by 2 % on each side differ in at most 17 bits, other photos in at least 34.
-#: Pictures whose hashes differ in at most so many of the 128 bits look the same.
+# halved, brightened by 15 % or trimmed by 2 % on each side differ in at most 17 bits, other photos in at least 34. But
+# any round thing before white has nearly the hash of any other: there, pictures must also be alike to the encoder.
+#: Pictures whose hashes differ in at most so many of the 128 bits may look the same.
 MOST_BITS = 20
+#: Up to so many they do whatever the encoder says, which small copies confuse; else their embeddings must have at least
+#: this cosine. On photos of balls before white, copies compressed to a quality of 60 have at least 0.93.
+SURE_BITS, LEAST_COSINE = 6, 0.9
 #: A picture with fewer set bits is nearly of one colour: all such pictures would look the same.
 LEAST_BITS = 8
 #: Pairs of pictures that are compared at a time, and in all: of more, a sample of the measured images is compared.
 AT_ONCE, MOST_PAIRS = 1 << 22, 10**10
+#: Pairs whose embeddings are read at a time.
+PAIRS_READ = 4096
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,8 @@ class NearCopy:
 @dataclass(frozen=True)
 class NearCopies(PlainResult):
     """Images outside the training split that look like a training image: `found` of `compared`, the first of them as
-    `examples`, most alike first; alike means at most `most_bits` different bits of 128."""
+    `examples`, most alike first; alike means at most `most_bits` different bits of 128, and embeddings alike where they
+    are more than a few."""
 
     compared: int
     found: int
@@ -88,9 +96,11 @@ def near_copies(store: EmbeddingStore, *, examples: int = 5) -> NearCopies | Non
     if not len(train) or not len(measured):
         return NearCopies(compared, 0, MOST_BITS, ())
     bits, nearest = _nearest(_words(looks[measured]), _words(looks[train]))
-    alike, contents = bits <= MOST_BITS, store.contents
-    alike &= contents[measured] != contents[train[nearest]]
-    order = np.flatnonzero(alike)[np.argsort(bits[alike], kind="stable")]
+    contents = store.contents
+    close = np.flatnonzero((bits <= MOST_BITS) & (contents[measured] != contents[train[nearest]]))
+    alike = _cosines(store, measured[close], train[nearest[close]]) >= LEAST_COSINE
+    close = close[alike | (bits[close] <= SURE_BITS)]
+    order = close[np.argsort(bits[close], kind="stable")]
     shown = tuple(
         NearCopy(
             str(store.paths[measured[at]]),
@@ -101,6 +111,18 @@ def near_copies(store: EmbeddingStore, *, examples: int = 5) -> NearCopies | Non
         for at in order[:examples]
     )
     return NearCopies(compared, len(order), MOST_BITS, shown)
+
+
+def _cosines(store: EmbeddingStore, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The cosine of each of these rows with the other one beside it (a,)."""
+    cosines = np.empty(len(rows))
+    for start in range(0, len(rows), PAIRS_READ):
+        part = slice(start, start + PAIRS_READ)
+        needed, places = np.unique([rows[part], others[part]], return_inverse=True)
+        vectors = unit_rows(np.asarray(store.select(rows=needed), np.float64))
+        one, other = places.reshape(2, -1)
+        cosines[part] = (vectors[one] * vectors[other]).sum(axis=1)
+    return cosines
 
 
 def _words(looks: np.ndarray) -> np.ndarray:
