@@ -468,8 +468,9 @@ class ConceptClassifier(ModelEstimator, OnHub):
         """
         X, validation = fit_parts(X, y, sample_weight, validation, self.validation_fraction)
         texts = self._checked_concepts()
-        Embeddings(X).check_dimension(texts.dimension)
-        labels = number_labels(labels_of(X, y), len(Embeddings(X)))
+        rows = Embeddings(X)
+        rows.check_dimension(texts.dimension)
+        labels = number_labels(labels_of(X, y), len(rows))
         seed, checkpoint = self._started(checkpoint)
 
         # Where concepts start and how far they may move; which images train, choose the epoch, and calibrate.

@@ -85,7 +85,7 @@ def sums_together(values: np.ndarray) -> np.ndarray:
 def test_panels_hold_the_rows_as_columns(n: int, d: int) -> None:
     rows = unit_rows(np.random.default_rng(n).normal(size=(n, d))).astype(np.float32)
     rule = ThresholdRule(0.1)
-    screened, plain = Panels(rows, rule, n_exact=0.0), Panels(rows, rule, looked=float(n))
+    screened, plain = Panels(rows, rule, n_exact=0.0), Panels(rows, rule, n_exact=float(n))
     columns = plain.packed.panels.floats.transpose(0, 2, 1).reshape(-1, d)
     assert np.array_equal(columns[:n], rows)
     assert not columns[n:].any()

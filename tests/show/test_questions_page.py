@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from ccr.explain.terms import jpeg_address
 from ccr.knowledge import Knowledge
-from ccr.show.page import jpeg_address
 from ccr.show.pages import PhotoQuestion, questions_page
 
 HOSTILE = "</script><script>alert('x')</script><img src=x onerror=alert(1)> \u202e & \"more\""

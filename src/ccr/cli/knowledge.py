@@ -120,7 +120,7 @@ def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, 
 
 def _pictures(store: EmbeddingStore, count: int) -> dict[str, list[str]]:
     """Some training photos of each class as data: addresses."""
-    from ccr.show.page import jpeg_address
+    from ccr.explain.terms import jpeg_address
 
     train = training_rows(store)
     found: dict[str, list[str]] = {}

@@ -194,7 +194,7 @@ def _round(session: Session, given_up: set[str]) -> dict[int, list[str]]:
 def _question(path: str, concepts: list[str], picture: Image.Image) -> LLMQuestion:
     import json
 
-    from ccr.show.page import jpeg_address
+    from ccr.explain.terms import jpeg_address
     from ccr.vocab.llm import LLMQuestion, answer_tokens, parse_verdicts
 
     prompt = PROMPT.format(concepts=json.dumps(concepts, ensure_ascii=False))
@@ -223,7 +223,7 @@ def _show_cost(session: Session, endpoint: Endpoint, prices: str | None, *, as_j
 
 
 def _write_page(session: Session, out: Path, by: str, *, silent: bool, as_json: bool) -> None:
-    from ccr.show.page import jpeg_address
+    from ccr.explain.terms import jpeg_address
     from ccr.show.pages import PhotoQuestion, questions_page
 
     check_name(by, "--by")

@@ -36,9 +36,7 @@ class OpenClipEncoder(TorchEncoder):
     Parameters
     ----------
     target : MODEL/TAG with a tag that open_clip lists for the model, or MODEL/PATH with the path of a checkpoint.
-    device : "cpu", "cuda", ... or "auto": a GPU if there is one.
-    batch_size : images or texts that are embedded at a time, from 1.
-    template : what texts are put into, with {} once where the text goes. None: texts are embedded as they are.
+    device, batch_size, template : as of `HFEncoder`.
     """
 
     def __init__(self, target: str, *, device: str = "auto", batch_size: int = 32, template: str | None = None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -247,6 +249,14 @@ def picture(explanation: Any, *, top: int = 10, title: str = "") -> str:
 def shown(text: object) -> str:
     """Text from outside as HTML that does nothing but show it."""
     return escape(visible(str(text)))
+
+
+def jpeg_address(image: Any, size: int, *, quality: int = 80) -> str:
+    """An image of Pillow as a data: address of a JPEG that is at most `size` pixels wide and high."""
+    small, stream = image.convert("RGB"), io.BytesIO()
+    small.thumbnail((size, size))
+    small.save(stream, "JPEG", quality=quality)
+    return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 def _bars(bias: float, contributions: Sequence[Contribution], top: int, informed: bool | None) -> str:

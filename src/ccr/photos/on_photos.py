@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,6 +16,7 @@ from ccr.encoders.patches import occluded_terms
 from ccr.encoders.registry import Encoder, PatchEncoder, batches, checked_batch_size
 from ccr.errors import CCRError
 from ccr.explain import Explanation, Explanations, PatchTerms, Way
+from ccr.explain.terms import jpeg_address
 from ccr.photos.run import Prediction, Predictions, checked_explain, encoder_of_model, predict_samples
 from ccr.utils.arrays import paths_of
 from ccr.utils.processes import Tell, no_progress
@@ -67,7 +66,7 @@ def explain_photo(model: Any, photo: Any, encoder: Encoder | str | None) -> Expl
     """`ConceptModel.explain_image` with `where`."""
     image = pictures([photo])[0][0]
     explained = explain_image(model, encoder_of_model(model, encoder), image)
-    return replace(explained, thumbnail=thumbnail(image))
+    return replace(explained, thumbnail=jpeg_address(image, THUMBNAIL, quality=85))
 
 
 def split_image(encoder: Encoder, image: Image.Image, *, way: Wanted = "auto", tell: Tell = no_progress) -> PatchTerms:
@@ -115,17 +114,12 @@ def explain_several(model: Any, images: Any, encoder: Encoder | str | None) -> E
     rows = encoder_of_model(model, encoder).embed_images(opened)
     explained = model.explain_many(rows)
     return Explanations(
-        [replace(item, thumbnail=thumbnail(image)) for item, image in zip(explained, opened, strict=True)], names
+        [
+            replace(item, thumbnail=jpeg_address(image, THUMBNAIL, quality=85))
+            for item, image in zip(explained, opened, strict=True)
+        ],
+        names,
     )
-
-
-def thumbnail(image: Image.Image) -> str:
-    """The image, made small, as a `data:` address."""
-    small = image.copy()
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    stream = io.BytesIO()
-    small.save(stream, "JPEG", quality=85)
-    return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 def pictures(images: Any) -> tuple[list[Image.Image], list[str]]:

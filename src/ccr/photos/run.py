@@ -22,7 +22,6 @@ from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, Sample
 from ccr.data.datasets.base import printable
 from ccr.data.store import Skipped
 from ccr.data.store.workers import Decoded, Decoders, Limits
-from ccr.encoders.assets import Log
 from ccr.encoders.registry import Encoder, check_named, checked_batch_size, load_encoder
 from ccr.errors import CCRError, FormatError, UnreachableError
 from ccr.explain.terms import Contribution, PlainResult, contributions, plain
@@ -35,7 +34,7 @@ from ccr.utils.texts import to_cell
 
 
 # Which encoder embeds a photo for a model: the one that it was fitted on, and no other.
-def encoder_of_model(model: Any, given: Encoder | str | None, *, log: Log | None = None) -> Encoder:
+def encoder_of_model(model: Any, given: Encoder | str | None) -> Encoder:
     """The encoder given, by itself or by its spec, or else the one that the model names; checked to be the model's."""
     origin = model.provenance
     if given is None:
@@ -44,7 +43,7 @@ def encoder_of_model(model: Any, given: Encoder | str | None, *, log: Log | None
                 'the model does not say which encoder made its embeddings: give encoder="bundled" or another'
             )
         check_named(origin.encoder, "the model")
-    loaded = load_encoder(given or origin.encoder, log=log) if given is None or isinstance(given, str) else given
+    loaded = load_encoder(given or origin.encoder) if given is None or isinstance(given, str) else given
     if origin.encoder_fingerprint not in (None, loaded.fingerprint):
         raise CCRError(
             f"the model was fitted on embeddings of encoder {origin.encoder_fingerprint} ({origin.encoder}), but "

@@ -7,13 +7,12 @@ import hashlib
 from collections.abc import Collection, Sequence
 from html import escape
 from importlib.resources import files
-from io import BytesIO
 from typing import Any
 
 from PIL import Image
 
 from ccr.explain import Contrast, Contribution, Explanation
-from ccr.explain.terms import AGAINST, FOR, INK, MARKS, NEUTRAL, Status, row_hint, sum_rows
+from ccr.explain.terms import AGAINST, FOR, INK, MARKS, NEUTRAL, Status, jpeg_address, row_hint, sum_rows
 from ccr.utils.texts import counted, percent
 
 #: A page may show what is in it, and do nothing else.
@@ -86,15 +85,6 @@ def drawing(png: bytes, alt: str) -> str:
 def thumbnail(image: Image.Image, size: int = 230) -> str:
     """The image as a small JPEG inside the page."""
     return f'<img alt="" src="{jpeg_address(image, size)}">'
-
-
-def jpeg_address(image: Image.Image, size: int, *, quality: int = 80) -> str:
-    """The image as a data: address of a JPEG that is at most `size` pixels wide and high."""
-    small = image.convert("RGB")
-    small.thumbnail((size, size))
-    buffer = BytesIO()
-    small.save(buffer, "JPEG", quality=quality)
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def explanation_card(

@@ -366,22 +366,9 @@ class Automatic(NamedTuple):
     proposed: Proposals
 
 
-def automatic_concepts(
-    store: EmbeddingStore,
-    encoder: Encoder,
-    *,
-    size: int | None = None,
-    log: Log | None = None,
-    tell: Tell = no_progress,
-) -> Automatic:
-    """Concepts for the classes of a labelled store: WordNet and the generic list of their domains, chosen on training
-    images.
-
-    Parameters
-    ----------
-    encoder : the store's own.
-    size : how many, from 1. None: five per class, from 64 to 1,024.
-    """
+def automatic_concepts(store: EmbeddingStore, encoder: Encoder, *, log: Log | None, tell: Tell) -> Automatic:
+    """Concepts for the classes of a labelled store, by its own encoder: from WordNet and the generic list of their
+    domains, chosen on training images, `usual_size` of them."""
     classes = store_classes(store)
     proposed = reasoned_proposals(
         classes.names,
@@ -392,9 +379,8 @@ def automatic_concepts(
         tell=tell,
     )
     candidates = embed_concepts(proposed.names, encoder, tell=tell)
-    rows = choose_on(
-        store, candidates, encoder, size=size or usual_size(len(classes.names)), proposals=proposed, tell=tell
-    )
+    size = usual_size(len(classes.names))
+    rows = choose_on(store, candidates, encoder, size=size, proposals=proposed, tell=tell)
     chosen = Proposals(tuple(proposed.items[row] for row in rows), proposed.leaks, proposed.unknown)
     return Automatic(candidates.subset(rows), chosen, proposed)
 

@@ -91,11 +91,6 @@ def embed_concepts(
     encoder : what embeds them, into d dimensions; as `load_encoder` gives it.
     template : a text that holds {} once, where the name goes, such as "a photo of {}". None: the encoder's own.
     tell : called as the work goes on with (names embedded, names in all, what is being done).
-
-    Returns
-    -------
-    Concepts
-        The names with their embeddings (n, d), unit rows.
     """
     rows = []
     for start in range(0, max(len(names), 1), BATCH):  # once for no names at all: the encoder knows their shape

@@ -275,11 +275,6 @@ def embed_dataset(
     max_bytes : files (or rows of pixels) of more bytes than this are skipped without being read.
     strict : an image that cannot be read is an error. False: it is left out and listed in the summary.
     progress : called as `progress(done, total)` as samples pass.
-
-    Returns
-    -------
-    EmbedSummary
-        What the store holds, and what this run did for it.
     """
     sizes = {"batch_size": checked_batch_size(batch_size), "shard_size": shard_size, "max_pixels": max_pixels}
     sizes["max_bytes"] = max_bytes
