@@ -84,5 +84,5 @@ def test_every_module_that_writes_a_table_writes_its_cells_alike() -> None:
     """Each has a test of its own; a new writer is reminded of the one function that makes texts inert."""
     source = Path(ccr.__file__).parents[1]
     writers = [path for path in source.glob("ccr*/**/*.py") if re.search(r"csv\.(Dict)?[wW]riter\(", path.read_text())]
-    assert len(writers) > 5
+    assert len(writers) > 1
     assert [path.name for path in writers if "to_cell(" not in path.read_text()] == []

@@ -134,7 +134,7 @@ def test_event_frequency_grows_with_samples() -> None:
     event = event_frequency(10, 5, (30, 100, 600), worlds=20)
     assert event.shares[0] == 0
     assert event.shares[-1] == 1
-    assert event.to_dict()["samples"] == (30, 100, 600)
+    assert event.to_dict()["samples"] == [30, 100, 600]
 
 
 def test_phase_diagram_recovers_with_samples_and_not_with_one_concept_per_sample() -> None:

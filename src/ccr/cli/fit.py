@@ -181,7 +181,11 @@ def fit(
         **chosen_knowledge(knowledge, claims, min_transfer=min_transfer, **about_photos),
     }
     texts: dict[str, Any] = {"spec": encoder, "template": template, "silent": as_json}
-    embedded = _embedded(opened, concepts, learned or [], out, options, claims, texts)
+    embedded = _embedded(opened, concepts, learned or [], out, texts)
+    if knowledge is not None:
+        note_coverage(options["knowledge"], opened.classes, embedded.names, silent=as_json)
+    elif concepts is None:
+        options |= _proposed_knowledge(_list_beside(out), claims, options["candidates"])
     if length is None and threshold is None:
         # None is what the library chooses for as many concepts as are left once knowledge is heard.
         options["coder"] = None if sign == "positive" else chosen_coder(usual_length(len(embedded)), None, sign)
@@ -229,32 +233,25 @@ def _list_beside(out: Path) -> Path:
 
 
 def _embedded(
-    store: EmbeddingStore,
-    concepts: Path | None,
-    learned: list[Path],
-    out: Path,
-    options: dict[str, Any],
-    claims: str,
-    texts: dict[str, Any],
+    store: EmbeddingStore, concepts: Path | None, learned: list[Path], out: Path, texts: dict[str, Any]
 ) -> Concepts:
-    """The concepts of the file, or those proposed for the store, embedded by the store's encoder, and the learned ones;
-    what WordNet knows of proposed ones goes into the `options`, unless a table was given."""
+    """The concepts of the file, or those proposed for the store, embedded by the store's encoder; and the learned
+    ones."""
     from ccr.vocab.learned import LearnedConcept, join_learned
+
+    if concepts is None:
+        embedded = propose_concepts(store, _list_beside(out), **texts)
+    else:
+        embedded = load_concepts(store, concepts, **texts)
+    return join_learned(embedded, [LearnedConcept.read(path) for path in learned], store.fingerprint)
+
+
+def _proposed_knowledge(beside: Path, claims: str, candidates: float | None) -> dict[str, Any]:
+    """The classifier's parameters for what WordNet knows of a proposed list; none where it knows nothing."""
     from ccr.vocab.proposals import known_path
 
-    given = "knowledge" in options
-    if concepts is not None:
-        embedded = load_concepts(store, concepts, **texts)
-    else:
-        beside = _list_beside(out)
-        embedded = propose_concepts(store, beside, **texts)
-        proposed = {} if given else chosen_knowledge(known_path(beside), claims)
-        if len(proposed.get("knowledge", ())):
-            options |= {**proposed, "candidates": options["candidates"] or PROPOSED_CANDIDATES}
-    embedded = join_learned(embedded, [LearnedConcept.read(path) for path in learned], store.fingerprint)
-    if given:
-        note_coverage(options["knowledge"], store.classes, embedded.names, silent=texts["silent"])
-    return embedded
+    proposed = chosen_knowledge(known_path(beside), claims)
+    return {**proposed, "candidates": candidates or PROPOSED_CANDIDATES} if len(proposed["knowledge"]) else {}
 
 
 def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:

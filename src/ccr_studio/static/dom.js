@@ -165,7 +165,7 @@ export function segments(label, choices, current, choose) {
 }
 
 // A list to choose from: texts, or pairs of a value and a text.
-export function select(label, choices, current, take, style = { width: "auto" }) {
+export function dropdown(label, choices, current, take, style = { width: "auto" }) {
   const option = ([value, text]) => h("option", { value, selected: value === current || null }, text);
   return h(
     "select",

@@ -1,7 +1,7 @@
 // Where in the picture a concept is: its patches, laid over the photo.
 
 import { get, latest } from "./api.js";
-import { fixed, h, percent, select } from "./dom.js";
+import { dropdown, fixed, h, percent } from "./dom.js";
 
 export function overlay(place, id, shown, app) {
   const canvas = h("canvas", { "aria-hidden": "true" }),
@@ -31,7 +31,7 @@ export function overlay(place, id, shown, app) {
   return h(
     "div",
     { class: "stack", style: { gap: ".3rem" } },
-    h("label.field", h("span", "Where is it?"), select(null, [["", "choose a concept"], ...names], "", show, {})),
+    h("label.field", h("span", "Where is it?"), dropdown(null, [["", "choose a concept"], ...names], "", show, {})),
     words,
   );
 }

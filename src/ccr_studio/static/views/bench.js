@@ -12,6 +12,7 @@ import {
   conceptLink,
   debounce,
   download,
+  dropdown,
   fill,
   h,
   icon,
@@ -20,7 +21,6 @@ import {
   muted,
   percent,
   searchForm,
-  select,
   signed,
   spinner,
 } from "../dom.js";
@@ -402,7 +402,7 @@ export default function bench(root, values, app) {
         ...(app.honest ? [["opened", "as it was opened"]] : []),
         ["previous", "one step before"],
       ];
-    const choose = select("Compare with", choices, against, (value) => {
+    const choose = dropdown("Compare with", choices, against, (value) => {
       against = value;
       measure();
     });

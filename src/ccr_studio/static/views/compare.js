@@ -3,7 +3,7 @@
 import { first, write } from "../address.js";
 import { get, latest } from "../api.js";
 import { sum } from "../bars.js";
-import { bdi, classLink, empty, fill, h, many, muted, percent, segments, select, spinner } from "../dom.js";
+import { bdi, classLink, dropdown, empty, fill, h, many, muted, percent, segments, spinner } from "../dom.js";
 import { keepSet, picture, tile } from "../tiles.js";
 
 export default function compare(root, values, app) {
@@ -141,7 +141,7 @@ export default function compare(root, values, app) {
       h(
         "label.row",
         h("span.muted", "Other"),
-        select(
+        dropdown(
           "Model to compare with",
           models.map(({ id, words: text }) => [id, id === app.state.version ? `${words(id)} (now)` : text]),
           other,

@@ -5,7 +5,7 @@ import { bytes, get, latest, post, thumbnail } from "../api.js";
 import { hue, ramp } from "../colours.js";
 import { combobox } from "../combobox.js";
 import { toast } from "../dialogs.js";
-import { bdi, debounce, empty, fill, fixed, h, icon, kept, muted, select, spinner } from "../dom.js";
+import { bdi, debounce, dropdown, empty, fill, fixed, h, icon, kept, muted, spinner } from "../dom.js";
 
 const BY = [
   ["class", "true class"],
@@ -106,7 +106,7 @@ export default function map(root, values, app) {
         h(
           "label.row",
           h("span.muted", "Colour by"),
-          select("Colour by", BY, by, (value) =>
+          dropdown("Colour by", BY, by, (value) =>
             go({
               by: value === "class" ? null : value,
               concept: value === "concept" ? concept || app.names?.[0] : null,

@@ -11,6 +11,7 @@ import {
   classLink,
   conceptLink,
   debounce,
+  dropdown,
   empty,
   fill,
   h,
@@ -19,7 +20,6 @@ import {
   many,
   muted,
   percent,
-  select,
   spinner,
 } from "../dom.js";
 import { keptSet, strip } from "../tiles.js";
@@ -201,7 +201,7 @@ export default function photo(root, values, app) {
             h(
               "label.field.grow",
               h("span", shown.corrected === null ? "It is in truth" : "Corrected to"),
-              select(
+              dropdown(
                 "The right class",
                 [["", "choose a class"], ...app.state.classes],
                 shown.truth,
@@ -438,7 +438,7 @@ export default function photo(root, values, app) {
     load(start ?? others[0]);
     return card(
       [classLink(shown.prediction), " rather than"],
-      select("Class to contrast with", others, start, load, { "margin-bottom": ".6rem" }),
+      dropdown("Class to contrast with", others, start, load, { "margin-bottom": ".6rem" }),
       result,
     );
   }

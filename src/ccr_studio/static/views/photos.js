@@ -3,7 +3,7 @@
 import { all, first } from "../address.js";
 import { file, get, latest, post } from "../api.js";
 import { combobox } from "../combobox.js";
-import { conceptLink, empty, fill, h, icon, kept, many, muted, percent, select, spinner } from "../dom.js";
+import { conceptLink, dropdown, empty, fill, h, icon, kept, many, muted, percent, spinner } from "../dom.js";
 import { chips, rail } from "../filters.js";
 import { wall } from "../wall.js";
 
@@ -216,7 +216,7 @@ export default function photos(root, values, app) {
         icon("filter"),
         "Filters",
       ),
-      h("label.row.sort", h("span.muted", "Sort by"), select("Sort by", SORTS, current, sort)),
+      h("label.row.sort", h("span.muted", "Sort by"), dropdown("Sort by", SORTS, current, sort)),
       app.state.folds === "none"
         ? null
         : h(
@@ -227,7 +227,7 @@ export default function photos(root, values, app) {
                 "Out of fold: each photo is predicted by refits that have not seen it; … while they are being made",
             },
             h("span.muted", "Predicted by"),
-            select(
+            dropdown(
               "Predicted by",
               [
                 ["held", app.state.folds === "ready" ? "out of fold" : "out of fold …"],
