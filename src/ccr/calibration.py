@@ -35,15 +35,17 @@ _FAR = math.log(20.0)
 
 @dataclass(frozen=True, eq=False)
 class PredictionSets:
-    """Prediction sets of m images: `members` (m, classes), booleans, and the `probabilities` of the classes.
+    """Prediction sets of m images: `members` (m, classes), booleans, and the `probabilities` of the classes; `reasons`
+    (m,), whether an image shows any concept that speaks for or against its predicted class.
 
-    An image is answered if its set holds exactly one class. A set of several says that they cannot be told apart as
-    surely as was asked; an empty one, that not even the most probable class is probable enough.
+    An image is answered if its set holds exactly one class and it has a reason. A set of several says that they cannot
+    be told apart as surely as was asked; an empty one, that not even the most probable class is probable enough.
     """
 
     members: np.ndarray
     probabilities: np.ndarray
     classes: tuple[Any, ...]
+    reasons: np.ndarray
 
     def __len__(self) -> int:
         return len(self.members)
@@ -55,8 +57,8 @@ class PredictionSets:
 
     @property
     def abstains(self) -> np.ndarray:
-        """Abstentions (m,): True where the set is not exactly one class."""
-        return np.asarray(self.sizes != 1)
+        """Abstentions (m,): True where the set is not exactly one class, or nothing that is shown is a reason."""
+        return np.asarray((self.sizes != 1) | ~self.reasons)
 
     @property
     def labels(self) -> list[list[Any]]:
@@ -70,8 +72,8 @@ class SetQuality:
     """Coverage and size of prediction sets on `n` labelled images.
 
     `covered` is the share of images whose class is in their set, with its interval; `mean_size` the mean number of
-    classes per set; `answered` the share of images with a set of one class; `accuracy_answered` the share of those that
-    are right, NaN where there are none.
+    classes per set; `answered` the share of images that are answered (a set of one class, and a reason);
+    `accuracy_answered` the share of those that are right, NaN where there are none.
     """
 
     n: int
@@ -155,9 +157,11 @@ def least_probability(true: np.ndarray, coverage: float) -> float:
     return float(np.sort(true)[::-1][k - 1])
 
 
-def prediction_sets(probabilities: np.ndarray, least: float, classes: tuple[Any, ...]) -> PredictionSets:
-    """The classes that are at least so probable."""
-    return PredictionSets(probabilities >= least, probabilities, classes)
+def prediction_sets(
+    probabilities: np.ndarray, least: float, classes: tuple[Any, ...], *, reasons: np.ndarray
+) -> PredictionSets:
+    """The classes that are at least so probable, of images with and without a reason (m,)."""
+    return PredictionSets(probabilities >= least, probabilities, classes, reasons)
 
 
 def set_quality(sets: PredictionSets, y: np.ndarray, asked: float) -> SetQuality:

@@ -239,10 +239,12 @@ def in_play(codes: Any, head: LinearHead) -> float:
     return float(np.mean(used @ head.coef.any(axis=0).astype(np.float64)))
 
 
-def explained(codes: Any, head: LinearHead) -> int:
-    """How many images of these codes (m, n) have a contribution to their predicted class at all."""
+def has_reason(codes: Any, head: LinearHead) -> np.ndarray:
+    """Mask (m,) of the images of these codes (m, n) that have a contribution to their predicted class at all."""
     row, contributions = _contributions(codes, head)
-    return len(np.unique(row[contributions != 0]))
+    mask = np.zeros(codes.shape[0], dtype=bool)
+    mask[row[contributions != 0]] = True
+    return mask
 
 
 def accuracies_at_k(codes: Any, head: LinearHead, y: np.ndarray, ks: Sequence[int]) -> list[float]:

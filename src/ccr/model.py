@@ -313,7 +313,7 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
             first.append(metrics.among_first(logits, numbers[done : done + len(logits)], 5))
             sure.append(metrics.confidences(logits))
             active += codes.nnz
-            silent += codes.shape[0] - metrics.explained(codes, self.head)
+            silent += int((~metrics.has_reason(codes, self.head)).sum())
             playing += metrics.in_play(codes, self.head) * codes.shape[0]
             if self.provenance.knowledge is not None:
                 truths += metrics.true_shown(codes, self.head, numbers[done : done + len(logits)], self.answers)
@@ -439,9 +439,11 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
 
     def predict_set(self, X: Any) -> PredictionSets:
         """Prediction sets: for each row of X (m, d) the classes that it may be: the true one is among them as often as
-        the coverage that the model was calibrated for."""
+        the coverage that the model was calibrated for. Rows that show no concept with a weight for their class are
+        not answered: their probabilities are those of the bias alone."""
         least = self._certainty().least_probability
-        return prediction_sets(self.predict_proba(X), least, tuple(self.classes.tolist()))
+        reasons = metrics.has_reason(self.encode(X), self.head)
+        return prediction_sets(self.predict_proba(X), least, tuple(self.classes.tolist()), reasons=reasons)
 
     def evaluate_sets(self, X: Any, y: Any = None) -> SetQuality:
         """Coverage, mean size and answered share of the prediction sets of labelled images X (m, d), y (m,)."""

@@ -90,6 +90,20 @@ def test_a_question_settles_an_abstention(fitted: ConceptClassifier, digits: Dat
     assert fitted.question(digits.X_test[np.flatnonzero(~sets.abstains)[0]]) is None
 
 
+def test_an_image_that_shows_no_reason_is_not_answered(fitted: ConceptClassifier, digits: Data) -> None:
+    """Nothing passes a threshold this high, so that the bias alone chooses: its one class is no answer."""
+    model = fitted.model_
+    blind = replace(model, rule=model.rule.with_threshold(1e6))
+    top = float(blind.predict_proba(digits.X_test[:1]).max())
+    blind = replace(blind, calibration=replace(model.calibration, least_probability=top))
+    sets = blind.predict_set(digits.X_test[:9])
+    assert sets.sizes.tolist() == [1] * 9
+    assert sets.abstains.all()
+    assert blind.evaluate(digits.X_test, digits.y_test).without_reason == 1
+    assert blind.evaluate_sets(digits.X_test, digits.y_test).answered == 0
+    assert model.predict_set(digits.X_test).reasons.any()
+
+
 def test_images_held_out_are_not_trained_on(digits: Data) -> None:
     train, held_out = split(Embeddings(digits.X), np.zeros(len(digits.X), int), None, np.arange(5), np.arange(5, 9))
     assert train.rows.tolist() == list(range(9, len(digits.X)))

@@ -75,13 +75,16 @@ def test_the_calibration_images_themselves_are_covered(own: list[float], coverag
 
 def test_sets_are_the_classes_that_are_probable_enough() -> None:
     probabilities = np.array([[0.7, 0.2, 0.1], [0.4, 0.2, 0.4], [0.34, 0.33, 0.33]])
-    sets = conformal.prediction_sets(probabilities, 0.35, ("a", "b", "c"))
+    sets = conformal.prediction_sets(probabilities, 0.35, ("a", "b", "c"), reasons=np.ones(3, bool))
     assert sets.labels == [["a"], ["a", "c"], []]
     assert sets.abstains.tolist() == [False, True, True]
+    silent = conformal.prediction_sets(probabilities, 0.35, ("a", "b", "c"), reasons=np.array([False, True, True]))
+    assert silent.labels == sets.labels
+    assert silent.abstains.all()
     quality = conformal.set_quality(sets, np.array([0, 2, 1]), 0.9)
     assert (quality.covered, quality.mean_size, quality.accuracy_answered) == (2 / 3, 1.0, 1.0)
     nobody = conformal.set_quality(
-        conformal.prediction_sets(probabilities, 2.0, ("a", "b", "c")), np.zeros(3, int), 0.9
+        conformal.prediction_sets(probabilities, 2.0, ("a", "b", "c"), reasons=np.ones(3, bool)), np.zeros(3, int), 0.9
     )
     assert nobody.to_dict()["accuracy_answered"] is None
 

@@ -58,7 +58,9 @@ class PredictionAnswer(BaseModel):
     may_be: list[Label] | None = Field(
         description="The classes that it may be, at the coverage that the model was calibrated for; null if it was not."
     )
-    abstains: bool | None = Field(description="Whether that is not exactly one class: the answer is left to a person.")
+    abstains: bool | None = Field(
+        description="Whether the answer is left to a person: that is not exactly one class, or no concept is a reason."
+    )
     ask: Question | None = Field(
         default=None, description="Of an abstention, the one concept whose confirmation by a person would settle it."
     )
@@ -165,10 +167,11 @@ class Health(BaseModel):
 
 def predictions(model: ConceptModel, rows: np.ndarray, *, classes: int, concepts: int) -> list[PredictionAnswer]:
     """The prediction of each row (m, d), with its most probable classes and largest contributions."""
-    known = None if model.calibration is None else model.predict_set(rows).labels
+    sets = None if model.calibration is None else model.predict_set(rows)
+    known = [(None, None)] * len(rows) if sets is None else list(zip(sets.labels, sets.abstains.tolist(), strict=True))
     return [
-        _prediction(model, row, shares, None if known is None else known[at], classes=classes, concepts=concepts)
-        for at, (row, shares) in enumerate(zip(rows, model.predict_proba(rows), strict=True))
+        _prediction(model, row, shares, may_be, abstains, classes=classes, concepts=concepts)
+        for row, shares, (may_be, abstains) in zip(rows, model.predict_proba(rows), known, strict=True)
     ]
 
 
@@ -214,10 +217,16 @@ def model_info(name: str, model: ConceptModel, *, reads_photos: bool) -> ModelIn
 
 
 def _prediction(
-    model: ConceptModel, row: np.ndarray, shares: np.ndarray, may_be: list[Any] | None, *, classes: int, concepts: int
+    model: ConceptModel,
+    row: np.ndarray,
+    shares: np.ndarray,
+    may_be: list[Any] | None,
+    abstains: bool | None,
+    *,
+    classes: int,
+    concepts: int,
 ) -> PredictionAnswer:
     first, second = _most_probable(model, shares, 2)
-    abstains = None if may_be is None else len(may_be) != 1
     question = model.question(row) if abstains else None
     return PredictionAnswer(
         prediction=first.name,
