@@ -9,9 +9,7 @@ from ccr.knowledge.table import (
     UNSEEN,
     YES,
     Answer,
-    Conflict,
     Knowledge,
-    Unmatched,
     Verdict,
 )
 
@@ -24,8 +22,6 @@ __all__ = [
     "UNSEEN",
     "YES",
     "Answer",
-    "Conflict",
     "Knowledge",
-    "Unmatched",
     "Verdict",
 ]
