@@ -60,8 +60,7 @@ class Claim:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
-        fields = plain_fields(self)
-        return {"class": fields.pop("label"), **fields, "status": self.status}
+        return {**plain_fields(self), "status": self.status}
 
 
 @dataclass(frozen=True, eq=False)
