@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ccr.coding import apply_rule
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
-from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.labels import MOST_VALIDATION, Labels, validation_rows
 from ccr.metrics import Interval, finite, wilson_interval

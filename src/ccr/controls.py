@@ -19,11 +19,11 @@ from threadpoolctl import threadpool_limits
 
 from ccr.classifier import ConceptClassifier
 from ccr.coding import HardThreshold, code_size
+from ccr.coding.heads import LinearHead, fit_softmax
 from ccr.concepts import Concepts
 from ccr.encoders import Encoder
 from ccr.errors import CCRError
 from ccr.explain.terms import PlainResult, plain_fields
-from ccr.heads import LinearHead, fit_softmax
 from ccr.labels import Part, store_parts, stratified_folds, take_rows
 from ccr.metrics import SHOWN, Interval, largest_shown, paired_bootstrap
 from ccr.refine.region import unrefined

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.heads import LinearHead
 from ccr.inputs import Embeddings, Moments
 from ccr.utils.arrays import LazyModule, is_sparse, is_tensor
 from ccr.utils.parameters import is_number

@@ -14,7 +14,7 @@ import numpy as np
 
 from ccr.errors import CCRError
 from ccr.knowledge import NO, YES
-from ccr.shown import STATED
+from ccr.knowledge.shown import STATED
 from ccr.utils.texts import counted, did_you_mean, percent, visible
 
 Status = Literal["confirmed", "unknown", "contradicted"]

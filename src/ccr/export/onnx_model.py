@@ -20,7 +20,7 @@ from ccr.errors import CCRError
 from ccr.explain.terms import plain
 from ccr.export.torch_module import LARGE, SMALL
 from ccr.io.files import write_bytes
-from ccr.shown import Shown, of_photos
+from ccr.knowledge.shown import Shown, of_photos
 from ccr.utils.arrays import import_extra
 
 #: ONNX operator set and IR version of 2022, which most runtimes know.

@@ -1,4 +1,5 @@
-"""Knowledge: which concept is true of which class or photo (`table`), and concepts started from it (`grounding`)."""
+"""Knowledge: which concept is true of which class or photo (`table`), concepts started from it (`grounding`), and the
+probability that an image shows one (`shown`)."""
 
 from ccr.knowledge.table import (
     COLUMNS,
