@@ -80,7 +80,6 @@ def test_check_finds_what_is_implausible_for_the_classes(tmp_path: Path) -> None
         ["--dry-run"],
         ["--sources", "llm", "--llm-url", "http://x/v1"],
         ["--llm-model", "llama3.2"],
-        ["--sources", "generic", "--llm-price", "1,2"],
     ],
 )
 def test_propose_says_what_it_needs(names: Path, tmp_path: Path, options: list[str]) -> None:
@@ -90,10 +89,10 @@ def test_propose_says_what_it_needs(names: Path, tmp_path: Path, options: list[s
 
 
 def test_a_dry_run_shows_the_cost_and_asks_nothing(names: Path, tmp_path: Path) -> None:
-    llm = ["--sources", "llm", "--llm-url", "http://127.0.0.1:9/v1", "--llm-model", "m", "--llm-price", "1,2"]
+    llm = ["--sources", "llm", "--llm-url", "http://127.0.0.1:9/v1", "--llm-model", "m"]
     found = as_json("concepts", "propose", names, "--out", tmp_path / "c.txt", "--encoder", "none", *llm, "--dry-run")
     assert found["requests"] == 4
-    assert found["price_at_most"] == pytest.approx((found["prompt_tokens"] + 2 * found["answer_tokens"]) / 1e6)
+    assert found["prompt_tokens"] > 0
     assert not (tmp_path / "c.txt").exists()
 
 

@@ -62,9 +62,7 @@ Center = Annotated[bool, typer.Option(help="Measure images and concepts from the
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 LlmUrl = Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint, such as http://localhost:11434/v1.")]
 LlmModel = Annotated[str | None, typer.Option(help="The model's name there.")]
-LlmPrice = Annotated[
-    str | None, typer.Option(help="Prices per million tokens, in and out, such as 0.15,0.60, for --dry-run.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what asking would cost, without asking.")]
 Outside = Annotated[bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")]
 
 
@@ -165,23 +163,21 @@ def chosen_sources(text: str, known: Sequence[str]) -> list[str]:
 
 
 def chosen_endpoint(
-    sources: Sequence[str], url: str | None, model: str | None, rate: float | None, *, dry_run: bool, **others: Any
+    sources: Sequence[str], url: str | None, model: str | None, *, dry_run: bool, **others: Any
 ) -> Endpoint | None:
-    """The language model of --llm-url, --llm-model and --llm-rate, if it is one of the `sources`; without it these, a
-    dry run and `others` that were given are misuse."""
+    """The language model of --llm-url and --llm-model, if it is one of the `sources`; without it these, a dry run and
+    `others` that were given are misuse."""
     from ccr.vocab.llm import Endpoint
 
     if "llm" not in sources:
-        asked = {"llm_url": url, "llm_model": model, "llm_rate": rate, **others}
+        asked = {"llm_url": url, "llm_model": model, **others, "dry_run": dry_run}
         for name in [name for name, value in asked.items() if value]:
             option = f"--{name.replace('_', '-')}"
             raise typer.BadParameter(f"{option} is for the source llm: give --sources {','.join(sources)},llm, too")
-        if dry_run:
-            raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")
         return None
     if url is None or model is None:
         raise typer.BadParameter("the source llm needs --llm-url and --llm-model")
-    return Endpoint(url, model, per_minute=rate)
+    return Endpoint(url, model)
 
 
 def kept_answers() -> Path:

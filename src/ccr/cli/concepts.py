@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, StoreEncoder, bar, console, note, print_json
 from ccr.cli.common_data import (
+    DryRun,
     LlmModel,
-    LlmPrice,
     LlmUrl,
     chosen_endpoint,
     chosen_sources,
@@ -46,13 +46,7 @@ def propose(
     ] = None,
     llm_url: LlmUrl = None,
     llm_model: LlmModel = None,
-    llm_rate: Annotated[
-        float | None, typer.Option(min=0.01, help="Most requests per minute. Default: no limit.")
-    ] = None,
-    llm_price: LlmPrice = None,
-    dry_run: Annotated[
-        bool, typer.Option(help="Show what a language model would be asked and what it would cost, without asking.")
-    ] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Propose concepts for classes: parts, colours, shapes, kinds, surroundings, each with a reason.
@@ -70,11 +64,11 @@ def propose(
     from ccr.vocab.proposals import known_path, reasoned_proposals, write_proposed
 
     wanted = chosen_sources(sources, SOURCES)
-    endpoint = chosen_endpoint(wanted, llm_url, llm_model, llm_rate, dry_run=dry_run, llm_price=llm_price)
+    endpoint = chosen_endpoint(wanted, llm_url, llm_model, dry_run=dry_run)
     found, embed = _classes(classes, encoder, silent=as_json)
     if dry_run and endpoint is not None:
         cost = estimate(found.names, endpoint, kept_answers())
-        show_estimate(cost, endpoint.url, llm_price, as_json=as_json)
+        show_estimate(cost, endpoint.url, as_json=as_json)
         return
     wordnet = _wordnet(wanted, silent=as_json)
     with bar(silent=as_json) as tell:

@@ -12,8 +12,8 @@ from rich.markup import escape
 from ccr.cli.common import Json, StoreEncoder, bar, console, note, print_json
 from ccr.cli.common_data import (
     ConceptFile,
+    DryRun,
     LlmModel,
-    LlmPrice,
     LlmUrl,
     chosen_endpoint,
     chosen_sources,
@@ -46,12 +46,10 @@ def ask(
     encoder: StoreEncoder = None,
     llm_url: LlmUrl = None,
     llm_model: LlmModel = None,
-    llm_rate: Annotated[float | None, typer.Option(min=0.01, help="Most requests per minute.")] = None,
-    llm_price: LlmPrice = None,
     photos: Annotated[
         int, typer.Option(min=0, max=8, help="Training photos of each class to show a model that sees.")
     ] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what asking would cost, without asking.")] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Make a first table of knowledge, to be corrected by somebody who knows the classes.
@@ -70,8 +68,7 @@ def ask(
     from ccr.vocab.llm import ask_model, estimated, model_questions
 
     wanted = chosen_sources(sources, SOURCES)
-    options = {"llm_price": llm_price, "photos": photos}
-    endpoint = chosen_endpoint(wanted, llm_url, llm_model, llm_rate, dry_run=dry_run, **options)
+    endpoint = chosen_endpoint(wanted, llm_url, llm_model, dry_run=dry_run, photos=photos)
     opened, names = EmbeddingStore.open(store), read_concepts(concepts)
     before = Knowledge.read(out) if out.exists() else Knowledge.of([])
     failed: dict[str, str] = {}
@@ -83,7 +80,7 @@ def ask(
         questions = model_questions(classes, names, before, _pictures(opened, photos) if photos else None)
         if dry_run:
             cost = estimated(questions, endpoint, kept_answers())
-            show_estimate(cost, endpoint.url, llm_price, as_json=as_json)
+            show_estimate(cost, endpoint.url, as_json=as_json)
             return
         with bar(silent=as_json) as tell:
             told = ask_model(questions, endpoint, kept_answers(), tell=tell)

@@ -119,7 +119,8 @@ def _pictures(texts: np.ndarray, curves: PaperCurves) -> dict[str, bytes]:
         "dispersion": experiment_plots.heat_maps(dictionaries),
         "training": experiment_plots.training_figure(curves.training),
         "ablations": experiment_plots.ablation_figure(curves.ablations),
-        **experiment_plots.fixed_lambda_figures(curves.thresholds, curves.radii, curves.threshold),
+        "thresholds": experiment_plots.sweep_figure(curves.thresholds, "lambda"),
+        "radii": experiment_plots.sweep_figure(curves.radii, f"radius (lambda fixed at {curves.threshold:.3f})"),
     }
     return {f"{name}.png": plots.png(figure, dpi=100) for name, figure in drawn.items()}
 
