@@ -111,13 +111,13 @@ def test_propose_choose_check_on_a_store(workspace: Path, tmp_path: Path) -> Non
     assert checked["worth"] is None  # the tiny CLIP embeds most words alike
     html = page.read_text(encoding="utf-8")
     assert html.count("data:image/jpeg") == few * 5
-    done = run("concepts", "choose", candidates, "--store", workspace / "store", "--out", chosen, "--per-class", 2)
+    done = run("concepts", "choose", candidates, "--store", workspace / "store", "--out", chosen, "--size", 6)
     assert len(read_concepts(chosen)) == 6
     assert "6 of" in done.stdout
     assert "mostly generic" in " ".join(done.output.split())
     by_hand = tmp_path / "hand.txt"
     by_hand.write_text("".join(f"{name}\n" for name in read_concepts(candidates)), encoding="utf-8")
-    done = run("concepts", "choose", by_hand, "--store", workspace / "store", "--out", chosen, "--per-class", 2)
+    done = run("concepts", "choose", by_hand, "--store", workspace / "store", "--out", chosen, "--size", 6)
     assert "generic" not in done.output
 
 
@@ -230,7 +230,7 @@ def test_learn_and_fit_with_what_was_learned(workspace: Path, tmp_path: Path) ->
     (photos / "green fruit" / "._0.png").write_bytes(b"what macOS leaves")
     arguments = ["concepts", "learn", "reddish", "--store", workspace / "store", "--out", out]
     arguments += [part for path in shows for part in ("--shows", path)]
-    found = as_json(*arguments, "--lacks", photos / "green fruit", "--no-text")
+    found = as_json(*arguments, "--lacks", photos / "green fruit")
     (photos / "green fruit" / "._0.png").unlink()
     assert found["leave_one_out_error"] < 0.3
     assert LearnedConcept.read(out).name == "reddish"

@@ -54,7 +54,7 @@ def test_least_probabilities_are_for_those_that_know_something(task: ComparisonT
     names = ["ccr", "ccr-without", "ccr-ball", "ip-omp"]  # the ball has codes of both signs, which have no probability
     found = run_comparison(replace(asked, max_iter=2), methods_named(names), seeds=(0,))
     assert not found.failures
-    plain = run_comparison(replace(asked, max_iter=2, min_probability=None), methods_named(names), seeds=(0,))
+    plain = run_comparison(replace(asked, max_iter=2, min_probability=None), methods_named(names[:2]), seeds=(0,))
     assert found.row("ccr").length != plain.row("ccr").length
     assert found.row("ccr-without").accuracy == plain.row("ccr-without").accuracy
 
@@ -67,8 +67,8 @@ def task(digits: Data) -> ComparisonTask:
     words = Concepts([f"word {row}" for row in range(40)], rng.normal(size=(40, 64)))
     return ComparisonTask(
         digits.concepts,
-        train=Part(digits.X, digits.y),
-        test=Part(digits.X_test, digits.y_test),
+        train=Part(digits.X[:600], digits.y[:600]),
+        test=Part(digits.X_test[:300], digits.y_test[:300]),
         length=6,
         max_iter=8,
         class_texts=Concepts(classes, means),

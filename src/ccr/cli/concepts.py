@@ -166,7 +166,6 @@ def choose(
         int | None,
         typer.Option(min=1, help="How many concepts. Default: as `ccr fit` alone, 5 for each class, from 64 to 1,024."),
     ] = None,
-    per_class: Annotated[int | None, typer.Option(min=1, help="Instead: how many for each class.")] = None,
     encoder: StoreEncoder = None,
     as_json: Json = False,
 ) -> None:
@@ -184,15 +183,12 @@ def choose(
     from ccr.vocab.choose import check_number, choose_on, usual_size
     from ccr.vocab.proposals import Origin, Proposal, Proposals, read_origins
 
-    if size is not None and per_class is not None:
-        raise typer.BadParameter("give --size or --per-class, not both")
     place = chosen_store(store, store_option)
     if place is None:
         raise typer.BadParameter("give the store whose photos choose: `ccr concepts choose FILE STORE`, or --store")
     names, origins, opened = read_concepts(file), read_origins(file), EmbeddingStore.open(place)
     check_number(len(names))
-    classes = len(opened.classes)
-    wanted = size or (usual_size(classes) if per_class is None else per_class * classes)
+    wanted = size or usual_size(len(opened.classes))
     used = store_encoder(opened, encoder, silent=as_json)
     by_hand = (Origin(None, "hand", "", str(file)),)
     proposals = Proposals(tuple(Proposal(name, origins.get(name, by_hand)) for name in names))
@@ -217,7 +213,6 @@ def learn(
     shows: Annotated[list[Path], typer.Option(help="A photo, or a folder of photos, that show it; several times.")],
     lacks: Annotated[list[Path], typer.Option(help="A photo, or a folder of photos, that do not; several times.")],
     out: Annotated[Path, typer.Option(help="JSON file of the concept, for `ccr fit --learned FILE`.")],
-    text: Annotated[bool, typer.Option(help="Pull it toward its name's text embedding when photos are few.")] = True,
     encoder: StoreEncoder = None,
     as_json: Json = False,
 ) -> None:
@@ -236,7 +231,7 @@ def learn(
     opened = EmbeddingStore.open(store)
     used = store_encoder(opened, encoder, silent=as_json)
     with bar(silent=as_json) as tell:
-        learned = learn_concept(name, shows, lacks, opened, used, text=text, tell=tell)
+        learned = learn_concept(name, shows, lacks, opened, used, tell=tell)
     learned.write(out)
     if as_json:
         print_json({"out": str(out), "name": name, "leave_one_out_error": learned.error, "wrong": list(learned.wrong)})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import threading
-from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -250,24 +249,7 @@ def _show(out: Path, measured: DemoMeasured, chosen: DemoPhotos) -> None:
 
 
 def _table(measured: DemoMeasured) -> Table:
-    plain, known, (without, with_, mixed) = measured.plain, measured.known, measured.truth
-    playing = f"{known.model.metrics_['test']['in_play']:.1f} concepts in play per image"
-    rows = [
-        ("baseline (concepts stay)", *_cells(plain.baseline), ""),
-        ("its head refitted by L-BFGS", *_cells(plain.refitted), ""),
-        ("CCR without knowledge", *_cells(plain.refined), _mean(without)),
-        ("CCR with knowledge", *_cells(known.refined), _mean(with_)),
-        ("control: that knowledge shuffled", *_cells(measured.shuffled.refined), _mean(mixed)),
-        ("linear probe (no explanation)", f"{measured.probe:.1%}", "", "", ""),
-    ]
+    playing = f"{measured.known.model.metrics_['test']['in_play']:.1f} concepts in play per image"
     title = f"Test accuracy, {playing}, {SEEDS} seeds"
     caption = "true: share of the five concepts shown first that are true of the photo's kind of fruit"
-    return plain_table(title, ("model", "mean", "min", "max", "true"), rows, caption=caption, whole=True)
-
-
-def _cells(accuracies: Sequence[float]) -> tuple[str, str, str]:
-    return f"{sum(accuracies) / len(accuracies):.1%}", f"{min(accuracies):.1%}", f"{max(accuracies):.1%}"
-
-
-def _mean(shares: Sequence[float]) -> str:
-    return f"{sum(shares) / len(shares):.0%}"
+    return plain_table(title, ("model", "mean", "min", "max", "true"), measured.rows(), caption=caption, whole=True)

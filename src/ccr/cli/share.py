@@ -81,7 +81,6 @@ def push(
     ] = None,
     private: Annotated[bool, typer.Option(help="Make a new repository visible to its owners alone.")] = False,
     revision: Annotated[str | None, typer.Option(help="Branch to push to. Default: main.")] = None,
-    message: Annotated[str, typer.Option(help="Commit message.")] = "Push model using ccr",
     token: Token = None,
     out: Annotated[
         Path | None, typer.Option(help="Write what would be pushed into this folder, and push nothing.")
@@ -120,7 +119,6 @@ def push(
             token=token,
             private=private or None,
             revision=revision,
-            commit_message=message,
             license=license_name,
             pictures=drawn,
         )
