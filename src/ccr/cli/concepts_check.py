@@ -73,13 +73,13 @@ def check(
         raise typer.BadParameter("give a store, which has its classes, or --classes, not both")
     opened = None if place is None else EmbeddingStore.open(place)
     names = [concept for _, concept in concept_lines(file)]
-    problems = _by_words(names, opened, classes, encoder, silent=as_json)
+    problems = _by_words(names, opened, classes, encoder)
     photos = None
     usable = _usable([name for name, found in zip(names, problems, strict=True) if not _repeats(found)])
     if opened is not None and len(usable) < LEAST:
-        note(f"note: photos are looked at for {LEAST} usable concepts or more, got {len(usable)}", silent=as_json)
+        note(f"note: photos are looked at for {LEAST} usable concepts or more, got {len(usable)}")
     elif opened is not None:
-        photos = _on_photos(opened, usable, encoder, worth=worth, silent=as_json)
+        photos = _on_photos(opened, usable, encoder, worth=worth)
         row = {name: number for number, name in enumerate(photos.names)}
         problems = [
             found + (photos.seen.problems[row[name]] if name in row and not _repeats(found) else [])
@@ -106,7 +106,7 @@ def _usable(names: list[str]) -> list[str]:
 
 
 def _by_words(
-    names: list[str], store: EmbeddingStore | None, classes: Path | None, spec: str | None, *, silent: bool
+    names: list[str], store: EmbeddingStore | None, classes: Path | None, spec: str | None
 ) -> list[list[Problem]]:
     from ccr.vocab.check import check_texts
     from ccr.vocab.choose import grey_photos, read_classes
@@ -116,17 +116,17 @@ def _by_words(
 
     known = list(store.classes) if store is not None else [] if classes is None else read_classes(classes).names
     try:
-        wordnet = WordNet.open(log=lambda line: note(line, silent=silent))
+        wordnet = WordNet.open(log=note)
     except CCRError as error:
-        note(f"note: unknown, abstract and implausible concepts are not looked for: {error}", silent=silent)
+        note(f"note: unknown, abstract and implausible concepts are not looked for: {error}")
         return check_texts(names, leaking=label_texts(known, {}))
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         """Only called where WordNet does not know what most classes are."""
         assert store is not None
-        return store_encoder(store, spec, silent=silent).embed_texts(texts)
+        return store_encoder(store, spec).embed_texts(texts)
 
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         said = wordnet_proposals(known, wordnet, tell=tell)
         return check_texts(
             names,
@@ -139,7 +139,7 @@ def _by_words(
         )
 
 
-def _on_photos(store: EmbeddingStore, names: list[str], spec: str | None, *, worth: bool, silent: bool) -> _OnPhotos:
+def _on_photos(store: EmbeddingStore, names: list[str], spec: str | None, *, worth: bool) -> _OnPhotos:
     from ccr.controls import list_worth
     from ccr.labels import Part
     from ccr.vocab import embed_concepts
@@ -148,15 +148,15 @@ def _on_photos(store: EmbeddingStore, names: list[str], spec: str | None, *, wor
     from ccr.vocab.lists import control_words
 
     check_number(len(names))
-    used, train = store_encoder(store, spec, silent=silent), training_part(store)
+    used, train = store_encoder(store, spec), training_part(store)
     words = control_words(len(names), texts=[*names, *store.classes])
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         concepts, control = embed_concepts(names, used, tell=tell), embed_concepts(words, used, tell=tell)
         seen = check_on_images(concepts, train, train.y, control=control.embeddings, tell=tell)
     split, test = split_of(store, None)
     if not worth or split == "all":
         return _OnPhotos(train, names, seen, None)
-    with fitting(silent=silent) as tell:
+    with fitting() as tell:
         measured = list_worth(concepts, control, train=Part.of(train), test=Part.of(test), tell=tell)
     return _OnPhotos(train, names, seen, measured)
 

@@ -78,13 +78,13 @@ def ask_photos(
     _check_files(knowledge, page, read)
     opened, loaded = EmbeddingStore.open(store), ConceptModel.load(model)
     known = Knowledge.read(knowledge) if as_place(knowledge).exists() else Knowledge.of([])
-    with bar(silent=as_json) as tell:
+    with bar() as tell:
         tell(0, 0, "scoring the photos")
         session = PhotoSession.begin(loaded, opened, known, knowledge, answers, note)
     if session.unnamed:
-        note(f"note: {counted(session.unnamed, 'photo')} left out, whose paths no table can hold", silent=as_json)
+        note(f"note: {counted(session.unnamed, 'photo')} left out, whose paths no table can hold")
     if page is not None:
-        _write_page(session, page, by or "", silent=as_json, as_json=as_json)
+        _write_page(session, page, by or "", as_json=as_json)
         return
     if dry_run and endpoint is not None:
         show_estimate(estimate_session(session, endpoint, kept_answers()), endpoint.url, as_json=as_json)
@@ -94,7 +94,7 @@ def ask_photos(
     if read is not None:
         session.add(read_page_answers(read, opened, loaded))
     elif endpoint is not None:
-        with bar(silent=as_json) as tell:
+        with bar() as tell:
             failed = ask_seeing_model(session, endpoint, kept_answers(), tell)
     else:
         ask_person(session, login_name() if by is None else by, errors if as_json else console)
@@ -136,14 +136,14 @@ def _check_files(knowledge: Path, page: Path | None, read: Path | None) -> None:
         raise CCRError(f"--read must be another file than --knowledge, got {read} twice: give the page's answers.csv")
 
 
-def _write_page(session: PhotoSession, out: Path, by: str, *, silent: bool, as_json: bool) -> None:
+def _write_page(session: PhotoSession, out: Path, by: str, as_json: bool) -> None:
     from ccr.explain.terms import jpeg_address
     from ccr.show.pages import PhotoQuestion, questions_page
 
     check_name(by, "--by")
     addresses: dict[int, str] = {}
     asked: list[tuple[PhotoLadder, int]] = []
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         for number, ladder in enumerate(session.ladders):
             tell(number, len(session.ladders), "reading photos")
             rows = session.spread(ladder)

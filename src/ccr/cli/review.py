@@ -230,7 +230,7 @@ def review(
     if store is not None and not check:
         check_target(target)
         if is_model_folder(target):
-            note(f"goes on with {target}, the model of the last round", silent=as_json)
+            note(f"goes on with {target}, the model of the last round")
             loaded = ConceptModel.load(target)
         interrupt.keep(f"answers so far are in {visible(str(decisions.path))}; the same command goes on from there")
         found = _reviewed(loaded, store, known, decisions, target, given)
@@ -332,7 +332,7 @@ def _reviewed(
             return Found(review, done, total)
         done.append(_refitted(review, opened, done, given))
         done[-1].after.save(target)
-        _show_round(done[-1], len(done), silent=given.as_json)
+        _show_round(done[-1], len(done))
         review = Review(done[-1].after, decisions, known=known, policy=given.policy)
 
 
@@ -356,7 +356,7 @@ def _refitted(review: Review, store: EmbeddingStore, done: list[ReviewRound], gi
         raise CCRError(f"a refit needs labels, and {store.path} has none: embed a data set with labels")
     chosen_on_val = model.provenance.settings.get("validation_fraction", 0.1) > 0
     unseen = None if given.split is None else store.select(given.split).with_labels()
-    with fitting(silent=given.as_json) as tell:
+    with fitting() as tell:
         return review_round(
             model,
             train,
@@ -403,14 +403,13 @@ def _export(review: Review, path: Path, name: str) -> None:
     write_text(path, review_page(f"What {name} may say", rows, signed=sentence, without=without))
 
 
-def _show_round(done: ReviewRound, number: int, *, silent: bool) -> None:
+def _show_round(done: ReviewRound, number: int) -> None:
     note(
         f"round {number}: {counted(len(done.gone), 'claim')} went, {len(done.new)} new, {done.kept} kept; accuracy "
-        f"{done.accuracy_before:.1%} -> {done.accuracy_after:.1%} on {done.images:,} {done.measured}",
-        silent=silent,
+        f"{done.accuracy_before:.1%} -> {done.accuracy_after:.1%} on {done.images:,} {done.measured}"
     )
     for thin in done.thin:
-        note(f"note: {thin.remedy}", silent=silent)
+        note(f"note: {thin.remedy}")
 
 
 def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:

@@ -108,13 +108,13 @@ def compare(
     told = chosen_knowledge(knowledge, claims, min_probability=min_probability)
     told["candidates"] = chosen_candidates(candidates, weights)
     options = {**told, "length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
-    embedder = store_encoder(opened, encoder, silent=as_json)
-    with bar(silent=as_json) as tell:
+    embedder = store_encoder(opened, encoder)
+    with bar() as tell:
         task = store_task(opened, concepts, embedder, tell=tell, **options, **bound)
     asked_for = [method.name for method in all_methods(task)] if names is None else names
     chosen = methods_named(with_controls(asked_for, knowledge=knowledge is not None))
     cache = RunCache(out / "runs")
-    with fitting(silent=as_json) as tell, pool_at(ray) as pool:
+    with fitting() as tell, pool_at(ray) as pool:
         comparison = run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell, pool=pool)
     files = write_files(out, _files(comparison))
     if as_json:

@@ -109,7 +109,7 @@ def sweep(
     opened = EmbeddingStore.open(store)
     check_folder(out)
     task: dict[str, Any] = {**with_validation(opened, "a sweep"), "cache": RunCache(out / "runs")}
-    task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
+    task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template)
     task["options"] = {
         "max_iter": epochs,
         "device": device,
@@ -117,7 +117,7 @@ def sweep(
     }
     if candidates is not None:
         task["options"]["candidates"] = candidates
-    with fitting(silent=as_json) as tell, pool_at(ray) as pool:
+    with fitting() as tell, pool_at(ray) as pool:
         results = run_sweep(**task, settings=settings, seeds=range(seeds), tell=tell, pool=pool)
     if not results.outcomes:
         raise CCRError(f"none of the {len(settings)} settings could be fitted; the first: {results.failures[0].reason}")
