@@ -324,8 +324,8 @@ def _reviewed(
         if table is None:
             asked = ask_in_terminal(review, evidence, photos, who, ahead=given.ahead, heading=heading)
         else:
-            named = {"by": given.by, "otherwise": who or "table"}
-            asked = Asked("done", table.answer(review, evidence, **named, ahead=given.ahead))
+            count = table.answer(review, evidence, by=given.by, otherwise=who or "table", ahead=given.ahead)
+            asked = Asked("done", count)
         total += asked.answers
         more = asked.end == "done" and len(done) < given.rounds and _is_news(review, given)
         if asked.end != "refit" and not more:

@@ -223,8 +223,7 @@ def _row(
     method: Method, runs: Sequence[MethodRun], interval: Interval, difference: float, apart: Interval
 ) -> MethodRow:
     accuracies = [run.accuracy for run in runs]
-    curves = "accuracy_at", "nec"
-    averaged = {item.name for item in fields(MethodMeasures)} - {"method", "accuracy", *curves}
+    averaged = {item.name for item in fields(MethodMeasures)} - {"method", "accuracy", "accuracy_at", "nec"}
     return MethodRow(
         method=method.name,
         title=method.title,
@@ -236,7 +235,8 @@ def _row(
         interval=interval,
         difference=difference,
         apart=apart,
-        **{name: _mean_curve([getattr(run, name) for run in runs]) for name in curves},
+        accuracy_at=_mean_curve([run.accuracy_at for run in runs]),
+        nec=_mean_curve([run.nec for run in runs]),
         **{name: _mean([getattr(run, name) for run in runs]) for name in averaged},  # type: ignore[arg-type]
     )
 
