@@ -26,6 +26,7 @@ from ccr.data.datasets import locate, open_dataset
 from ccr.data.datasets.sources import BadImage, decode
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import CCRError
+from ccr.explain.terms import plain
 from ccr.io.provenance import signature_sentence
 from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
@@ -129,20 +130,25 @@ class Areas:
         not count as signed, unless it decides nothing."""
         folder = self.fresh(self.signed)
         _change_model(folder, rng)
-        model = ConceptClassifier.load(folder).model_
-        probabilities = model.predict_proba(self.X)
-        assert np.isfinite(probabilities).all()
-        said = json.dumps(model.explain(self.X[0]).to_dict(), allow_nan=False)
-        assert not (model.is_signed and model.digest != self.signed_digest), "another model is signed"
+        model = ConceptModel.load(folder)
+        said = self.said(model)
+        assert not model.is_signed or said == self.signed_words, "a model that says something else is signed"
         signature_sentence(model)
         if model.provenance.texts is not None:
             review_rows(Review(model, Decisions()))
-        assert said
         model.save(folder / "again")
 
+    def said(self, model: ConceptModel) -> str:
+        """All that a model says of some images: classes, sums, prediction sets and a question."""
+        assert np.isfinite(model.predict_proba(self.X)).all()
+        words = [model.explain(x).to_dict() for x in self.X]
+        if model.calibration is not None:
+            words += [plain([vars(model.predict_set(self.X)), model.question(self.X[0])])]
+        return json.dumps(words, allow_nan=False)
+
     @cached_property
-    def signed_digest(self) -> str:
-        return ConceptModel.load(self.signed).digest
+    def signed_words(self) -> str:
+        return self.said(ConceptModel.load(self.signed))
 
     def one_store(self, rng: random.Random) -> None:
         folder = self.fresh(self.store)
