@@ -17,7 +17,7 @@ from safetensors.numpy import save as save_tensors
 
 import ccr
 from ccr.calibration import Calibration
-from ccr.coding import CODERS, rule_from_dict, rule_to_dict
+from ccr.coding import CODERS, check_rule, rule_from_dict, rule_to_dict
 from ccr.concepts import stored_concepts
 from ccr.errors import CCRError, FormatError
 from ccr.explain.claims import ClaimEvidence
@@ -45,7 +45,7 @@ from ccr.space import Angular, ImageMetric, Space, Symmetric
 from ccr.utils.texts import check_name
 
 if TYPE_CHECKING:
-    from ccr.coding import Rule
+    pass
 
 FORMAT = "ccr-model"
 FORMAT_VERSION = 1
@@ -185,7 +185,6 @@ def check_target(target: AnyPath) -> None:
 
 # Validation: the parts of a folder must fit together before a kernel reads any of them.
 _LARGEST = float(np.finfo(np.float32).max)
-_SWITCHES = ("positive", "information")  # entries of rules that are true or false
 _WIDTHS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -247,27 +246,6 @@ def known_names(written: Any) -> tuple[str, ...]:
         check_name(name, "a concept's name")
     require(len(set(names)) == len(names), "concepts must have different names")
     return names
-
-
-def check_rule(rule: Rule, concepts: int) -> None:
-    """The rule's numbers must be such that its codes exist over this many concepts."""
-    for name, value in asdict(rule).items():  # type: ignore[call-overload]
-        if name in _SWITCHES:
-            require(isinstance(value, bool), f"rule has {name} {value!r}, which must be true or false")
-        elif name == "factors" and value is not None:
-            count = len(value) if isinstance(value, (list, tuple)) else "no list of"
-            require(count == concepts, f"rule has {count} factors of its threshold: it needs {concepts}")
-            require(all(map(_is_size, value)), f"rule has factors that are not numbers from 0 to {_LARGEST:g}")
-        elif value is not None or name not in ("length", "factors"):
-            require(_is_size(value), f"rule has {name} {value!r}, which must be a number from 0 to {_LARGEST:g}")
-    length, fewest = getattr(rule, "length", None), rule.fewest_concepts
-    # A threshold or a penalty was calibrated to a mean length, and stays what it is when concepts leave.
-    fits = isinstance(fewest, int) and 1 <= fewest <= concepts and (length is None or length > 0)
-    require(fits, f"rule has length {length!r}, which must be above 0 and at most {concepts}")
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
 def unpack_shown(
