@@ -196,6 +196,14 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {"history": 3},
     {"best_epoch": "x"},
     {"parameters": []},
+    {"edits": [{}]},
+    {"edits": [{"action": "suppress"}]},
+    {"edits": [{"action": "set_weight", "concept": "x"}]},
+    {"edits": [{"action": "merge", "first": "x", "second": []}]},
+    {"edits": [{"action": "add", "name": "x", "weights": 3}]},
+    {"edits": [{"action": "rename", "concept": [], "to": "x"}]},
+    {"edits": [{"action": "teach", "name": {}}]},
+    {"edits": [{"action": "teach", "name": "x", "shows": 3.5}]},
 ]
 
 

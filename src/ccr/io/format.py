@@ -248,6 +248,31 @@ def known_names(written: Any) -> tuple[str, ...]:
     return names
 
 
+#: What later work reads of an entry in a log of edits, by its action.
+EDITED = {
+    "suppress": ("concept",),
+    "scale": ("concept",),
+    "rename": ("concept", "to"),
+    "set_weight": ("concept", "class"),
+    "zero_weight": ("concept", "class"),
+    "merge": ("first", "second"),
+    "add": ("name",),
+    "teach": ("name",),
+}
+
+
+def is_edit(entry: Any) -> bool:
+    """Whether an entry of a file can be one of a log of edits: an action, with what is read of it later."""
+    if not (isinstance(entry, dict) and isinstance(entry.get("action"), str)):
+        return False
+    photos = [entry.get(side, []) for side in ("shows", "lacks")]  # older versions kept their number alone
+    rows = [row for side in photos for row in (side if isinstance(side, list) else [side])]
+    names = [entry.get(name) for name in EDITED.get(entry["action"], ())]
+    labels = (str, int, float)  # of classes
+    fits = all(isinstance(name, labels) for name in names) and all(isinstance(row, int) for row in rows)
+    return fits and isinstance(entry.get("weights", {}), dict)
+
+
 def unpack_shown(
     config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], classes: int, concepts: int
 ) -> Shown | None:
@@ -365,8 +390,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
     check_rule(rule, len(names))
     common["settings"] = OLDER_SETTINGS | common["settings"]
     edits = config.get("edits", [])
-    fits = isinstance(edits, list) and all(isinstance(edit, dict) and "action" in edit for edit in edits)
-    require(fits, "edits are not a list of actions")
+    require(isinstance(edits, list) and all(map(is_edit, edits)), "edits are not a list of actions")
     common_head = unpack_head(config, tensors, len(names))
     provenance = Provenance(
         **common,

@@ -23,7 +23,7 @@ from ccr.io.files import (
     write_bytes,
     write_json,
 )
-from ccr.io.format import stored_concepts
+from ccr.io.format import is_edit, stored_concepts
 from ccr.io.provenance import whole_list
 from ccr.model import ConceptModel
 from ccr.utils.texts import timestamp
@@ -229,6 +229,8 @@ class StudioSession:
             position, following = int(content["position"]), int(content["next"])
             if not 0 <= position < len(steps) or following <= max(step.id for step in steps):
                 raise ValueError("its position is not among its steps")
+            if not all(is_edit(step.edit) for step in steps):
+                raise ValueError("its steps are not a list of actions")
             return cls(folder, steps, position, following, int(content["looks"]), list(map(str, content["looked"])))
 
 
