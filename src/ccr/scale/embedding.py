@@ -37,7 +37,7 @@ from ccr.data.store.workers import ChunkBuilder, Decoded, FirstRow, Limits
 from ccr.encoders import Encoder
 from ccr.encoders.registry import checked_batch_size
 from ccr.errors import CCRError, UnreachableError
-from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
+from ccr.io.files import read_arrays, write_bytes
 from ccr.io.remote import AnyPath, Place, as_place
 from ccr.scale.cluster import connected, driver_actor, task_errors
 from ccr.scale.prediction import EncoderOfNode, Member, answers
@@ -163,9 +163,9 @@ def load_part(path: AnyPath, dimension: int, dtype: str) -> StorePart | None:
     try:
         if isinstance(path, Place) and not path.is_file():
             return None
-        with np.load(io.BytesIO(read_regular(path, MOST_TENSOR_BYTES)), allow_pickle=False) as archive:
-            facts = json.loads(archive["facts"].tobytes())
-            part = StorePart(archive["embeddings"], archive["samples"], archive["firsts"], **facts)
+        arrays = read_arrays(path)
+        parts = (arrays[name] for name in ("embeddings", "samples", "firsts"))
+        part = StorePart(*parts, **json.loads(arrays["facts"].tobytes()))
         rows = len(part.metadata)
         whole = part.embeddings.shape == (rows, dimension) and part.embeddings.dtype == dtype
         return part if whole and len(part.samples) == len(part.firsts) == rows else None

@@ -165,9 +165,12 @@ class StudioSession:
         place = self.place(step)
         model = ConceptModel.load(place / "model")
         notes = read_object(place / "list.json", "be the list of a step", REMEDY)
-        rows = np.array(map_array(place / "list.npy", "be the embeddings of a step", REMEDY))
+        rows = map_array(place / "list.npy", "be the embeddings of a step", REMEDY)
         with format_errors(place, "hold a step of a session", REMEDY):
-            texts = stored_concepts([str(name) for name in notes["names"]], rows)
+            names = [str(name) for name in notes["names"]]
+            if rows.shape != (len(names), model.dimension):  # before they are read
+                raise ValueError(f"{len(names)} concepts have embeddings of shape {rows.shape}")
+            texts = stored_concepts(names, np.array(rows))
             claims = tuple((str(a), str(b), str(c)) for a, b, c in notes.get("claims", ()))
             pinned, removed = (tuple(map(str, notes[name])) for name in ("pinned", "removed"))
             return StudioState(model, texts, pinned, removed, claims)

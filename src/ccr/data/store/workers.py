@@ -24,7 +24,7 @@ from ccr.encoders import Encoder
 from ccr.encoders.registry import Crop, batches
 from ccr.errors import CCRError, UnreachableError
 from ccr.explain.terms import PlainResult
-from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
+from ccr.io.files import read_arrays, write_bytes
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.arrays import unit_rows
 from ccr.utils.processes import isolated_python
@@ -309,9 +309,8 @@ def load_chunk(path: AnyPath, dimension: int, dtype: str) -> Chunk | None:
     try:
         if isinstance(path, Place) and not path.is_file():
             return None
-        with np.load(io.BytesIO(read_regular(path, MOST_TENSOR_BYTES)), allow_pickle=False) as archive:
-            facts = json.loads(archive["facts"].tobytes())
-            chunk = Chunk(embeddings=archive["embeddings"], **facts)
+        arrays = read_arrays(path)
+        chunk = Chunk(embeddings=arrays["embeddings"], **json.loads(arrays["facts"].tobytes()))
         whole = chunk.embeddings.shape == (len(chunk.metadata), dimension) and chunk.embeddings.dtype == dtype
         return chunk if whole and np.isfinite(chunk.embeddings).all() and _is_plain(chunk) else None
     except UnreachableError:
