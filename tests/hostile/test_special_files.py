@@ -175,13 +175,21 @@ def test_the_size_of_an_object_is_that_of_what_is_read(monkeypatch: pytest.Monke
         ObjectImage(Place("s3://bucket/photo.jpg"), 3).read()
 
 
-def test_a_step_of_a_session_is_not_read_before_its_shape_is_known(model: Path, store: Path, tmp_path: Path) -> None:
-    """A table of 1 TB that takes no disk."""
-    open_workbench(EmbeddingStore.open(store), ConceptModel.load(model), tmp_path / "session").close()
-    with next((tmp_path / "session").rglob("list.npy")).open("wb") as stream:
-        heading = {"descr": "<f4", "fortran_order": False, "shape": (1 << 34, 16)}
-        np.lib.format.write_array_header_1_0(stream, heading)
+def sparse(path: Path, kind: str, shape: tuple[int, ...]) -> None:
+    """A `.npy` file of 1 TB that takes no disk."""
+    with path.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, {"descr": kind, "fortran_order": False, "shape": shape})
         stream.truncate(stream.tell() + (1 << 40))
+
+
+def test_arrays_of_a_session_are_not_read_before_their_shape_is_known(model: Path, store: Path, tmp_path: Path) -> None:
+    bench = open_workbench(EmbeddingStore.open(store), ConceptModel.load(model), tmp_path / "session")
+    (tmp_path / "session" / "selections").mkdir()
+    sparse(tmp_path / "session" / "selections" / f"{'0' * 16}.npy", "<i8", (1 << 37,))
+    with pytest.raises(CCRError, match="that selection is not known here"):
+        bench.selections.get("0" * 16)
+    bench.close()
+    sparse(next((tmp_path / "session").rglob("list.npy")), "<f4", (1 << 34, 16))
     with pytest.raises(FormatError, match=r"embeddings of shape \(17179869184, 16\)"):
         StudioSession.open(tmp_path / "session", None)
 
