@@ -446,7 +446,7 @@ class Session:
         """Take answers into the table and write it."""
         from ccr.knowledge import Knowledge
 
-        before, self.known = len(self.known), Knowledge.merged(self.known, told)
+        before, self.known = len(self.known), Knowledge.merge(self.known, told)
         self.new += len(self.known) - before
         self.known.write(self.file)
         self._remember(told)

@@ -20,8 +20,9 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from ccr.errors import CCRError, FormatError, MissingExtraError
+from ccr.errors import CCRError, FormatError
 from ccr.io.files import open_regular, write_bytes
+from ccr.utils.arrays import import_extra
 from ccr.utils.processes import isolated_python
 
 Log = Callable[[str], None]  # called with a message in words, for people to read
@@ -113,13 +114,8 @@ def cache_folder() -> Path:
     override = os.environ.get("CCR_CACHE")
     if override:
         return Path(override)
-    try:
-        import platformdirs
-    except ImportError as error:
-        raise MissingExtraError(
-            'the cache folder needs platformdirs: pip install "ccr-xai[bundled]", or set CCR_CACHE to a folder'
-        ) from error
-    return Path(platformdirs.user_cache_dir("ccr"))
+    need = "the cache folder needs platformdirs, or CCR_CACHE, a folder"
+    return Path(import_extra("platformdirs", "bundled", need).user_cache_dir("ccr"))
 
 
 def fetch(asset: Asset, *, log: Log | None = None) -> Path:

@@ -27,8 +27,9 @@ from ccr.encoders.torch_common import (
     layer_of,
     weights_digest,
 )
-from ccr.errors import CCRError, MissingExtraError
+from ccr.errors import CCRError
 from ccr.explain import Frame, PatchTerms
+from ccr.utils.arrays import import_extra
 from ccr.utils.threads import resolve_device
 
 
@@ -138,10 +139,7 @@ class _Parts(NamedTuple):
 
 
 def _load(target: str) -> _Parts:
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtraError('hf: encoders need transformers: pip install "ccr-xai[hf]"') from error
+    transformers = import_extra("transformers", "hf", "hf: encoders need transformers")
     _check_not_both(target)
     source: dict[str, Any] = {"local_files_only": Path(target).is_dir() or not _hub_is_known()}
     source["trust_remote_code"] = False  # said, or transformers asks on stdin whether to run what a folder brings

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from ccr.coding.heads import LinearHead, few_logits
 from ccr.concepts import unknown_concept
 from ccr.errors import CCRError
 from ccr.explain.counterfactual import (
@@ -33,9 +34,8 @@ from ccr.explain.terms import (
 )
 from ccr.explain.views import ModelView
 from ccr.explain.where import Where
-from ccr.heads import LinearHead, few_logits
 from ccr.kernels import Entries
-from ccr.shown import Shown
+from ccr.knowledge.shown import Shown
 from ccr.utils.arrays import LazyModule, softmax, to_frame
 from ccr.utils.parameters import is_number
 from ccr.utils.texts import percent

@@ -28,7 +28,7 @@ from ccr.explain.terms import Contribution, PlainResult, contributions, plain
 from ccr.io.files import locked, read_object, read_regular, remove_leftovers, write_json, write_stream
 from ccr.io.format import pack
 from ccr.io.remote import is_url
-from ccr.shown import of_photos
+from ccr.knowledge.shown import of_photos
 from ccr.utils.arrays import to_frame
 from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import to_cell

@@ -31,8 +31,8 @@ from ccr.coding import (
     rule_to_dict,
     score_rule,
 )
+from ccr.coding.heads import entry_logits
 from ccr.errors import CCRError, FormatError
-from ccr.heads import entry_logits
 from ccr.inputs import Embeddings
 from ccr.io.files import ASIDE, MOST_TENSOR_BYTES, format_errors, read_object, read_regular, write_bytes
 from ccr.io.remote import Place, as_place
