@@ -56,7 +56,7 @@ class OnPhotos:
         return explain_photo(self, image, encoder)
 
     def explain_images(self, images: Any, *, encoder: Encoder | str | None = None) -> Explanations:
-        """The same for several; what cannot be read is an error."""
+        """Explanations of several photos, as `explain_image` gives them; one that cannot be read is an error."""
         from ccr.photos.on_photos import explain_several
 
         return explain_several(self, images, encoder)

@@ -312,7 +312,7 @@ class Chunk:
         try:
             if isinstance(path, Place) and not path.is_file():
                 return None
-            arrays = read_arrays(path)
+            arrays: dict[str, Any] = dict(read_arrays(path))
             facts = json.loads(arrays.pop("facts").tobytes())
             chunk = cls(**arrays, **facts)
             whole = chunk.embeddings.shape == (len(chunk.metadata), dimension) and chunk.embeddings.dtype == dtype
