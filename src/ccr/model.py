@@ -116,7 +116,7 @@ class LinearModel(ABC):
 
     @abstractmethod
     def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
-        """`use` of the logits (b, classes) of some rows of X after the other, in order."""
+        """Results of `use` on the logits (b, classes) of X, a chunk of rows at a time, in order."""
 
     def logits(self, X: Any) -> np.ndarray:
         """Logits (m, classes): intercept plus the sum of contributions."""
@@ -209,7 +209,7 @@ CLAIM_ROWS, MOST_CLAIMS = 16_384, 20_000
 
 @dataclass(frozen=True, eq=False)
 class ConceptModel(LinearModel, OnPhotos, OnHub):
-    """A classifier whose every prediction is a short, exact sum of named concepts.
+    """A fitted classifier, frozen: the prediction of an embedding is a short, exact sum of named concepts.
 
     Parameters
     ----------

@@ -204,7 +204,7 @@ def test_progress_through_a_pipe_is_a_line_every_ten_seconds_or_five_percent() -
     program = (
         "import time; now = [0.0]; time.monotonic = lambda: now[0]\n"
         "from ccr.cli.common import bar\n"
-        "with bar(silent=False) as tell:\n"
+        "with bar() as tell:\n"
         "    for done in range(1001):\n"
         "        tell(done, 1000, 'embedding images')\n"
         "        now[0] += float(__import__('sys').argv[1])\n"
@@ -228,7 +228,7 @@ def test_the_same_work_begun_again_has_a_time_of_its_own(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(common.time, "monotonic", lambda: now[0])
-    with common.bar(silent=False) as tell:
+    with common.bar() as tell:
         for done in (0, 1, 2, 0, 1):
             tell(done, 2, "fitting folds")
             now[0] += 20
@@ -239,6 +239,7 @@ def test_silent_work_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setattr(common, "SOONEST", 0.0)
     monkeypatch.setattr(common, "EVERY", 0.0)
     for silent in (False, True):
-        with common.bar(silent=silent) as tell:
+        monkeypatch.setattr(common.Quiet, "on", silent)
+        with common.bar() as tell:
             tell(1, 2, "working")
         assert ("working" in capsys.readouterr().err) is not silent

@@ -285,7 +285,7 @@ def load_encoder(
     threads: int | None = None,
     log: Log | None = None,
 ) -> Encoder:
-    """The encoder that `spec` names. Stores and models that note a local folder may name it from then on.
+    """Load the encoder that `spec` names. Stores and models that note a local folder may name it from then on.
 
     Parameters
     ----------

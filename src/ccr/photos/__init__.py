@@ -69,7 +69,7 @@ class OnPhotos:
         return on_photos.with_thumbnail(explained, photo)
 
     def explain_images(self: Any, images: Any, *, encoder: Encoder | str | None = None) -> Explanations:
-        """The same for several; what cannot be read is an error."""
+        """Explanations of several photos, as `explain_image` gives them; one that cannot be read is an error."""
         from ccr.explain import Explanations
         from ccr.photos import on_photos
 

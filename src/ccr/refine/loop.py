@@ -270,7 +270,7 @@ class Trainer:
         now = Progress(BestEpoch(self.training, 0 if held_out is None else len(held_out.y)), self.start)
         saved = None if checkpoint is None else checkpoint.load(run)
         if saved is not None:
-            self.rows, arrays, rule = unpack(saved, now)
+            self.rows, arrays, rule = unpack(saved, now, self.engine)
             self._rebuild_engine(arrays)
             self.engine.rule = rule
         return now

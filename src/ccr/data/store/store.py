@@ -300,7 +300,7 @@ class EmbeddingStore:
         self._matrix.release()
 
     def verify(self) -> None:
-        """An error when a file of the store is not the one that was written (reads everything)."""
+        """Raise an error if a file of the store is not the one that was written (reads everything)."""
         for number, shard in enumerate(self.description.get("shards", [])):
             for part, path_of in (("img_emb", embeddings_path), ("metadata", metadata_path)):
                 file = path_of(self.path, number)

@@ -24,7 +24,7 @@ from ccr.encoders import Encoder
 from ccr.encoders.registry import Crop, batches
 from ccr.errors import CCRError, UnreachableError
 from ccr.explain.terms import PlainResult
-from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
+from ccr.io.files import read_arrays, write_bytes
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.arrays import unit_rows
 from ccr.utils.processes import isolated_python
@@ -312,9 +312,9 @@ class Chunk:
         try:
             if isinstance(path, Place) and not path.is_file():
                 return None
-            with np.load(io.BytesIO(read_regular(path, MOST_TENSOR_BYTES)), allow_pickle=False) as archive:
-                facts = json.loads(archive["facts"].tobytes())
-                chunk = cls(**{name: archive[name] for name in archive.files if name != "facts"}, **facts)
+            arrays: dict[str, Any] = dict(read_arrays(path))
+            facts = json.loads(arrays.pop("facts").tobytes())
+            chunk = cls(**arrays, **facts)
             whole = chunk.embeddings.shape == (len(chunk.metadata), dimension) and chunk.embeddings.dtype == dtype
             return chunk if whole and chunk.is_sound() else None
         except UnreachableError:
