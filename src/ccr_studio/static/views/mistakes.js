@@ -255,6 +255,7 @@ export default function mistakes(root, values, app) {
                   classes: truth,
                   predicted,
                   split: scope === "validation" && !app.state.held_out ? "val" : scope === "test" ? "test" : null,
+                  held: scope === "held" ? null : "false",
                 }),
               },
               "on the wall",
