@@ -20,7 +20,6 @@ from ccr.coding.heads import LinearHead
 from ccr.concepts import Concepts, stored_concepts
 from ccr.edit import EditSession
 from ccr.errors import CCRError, FormatError
-from ccr.explain import Explanation
 from ccr.inputs import Embeddings
 from ccr.io.hub import OnHub
 from ccr.io.provenance import Provenance, encoder_of, kept_concepts, left_out_facts, training_facts, whole_list
@@ -202,11 +201,8 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
         weights = None if sample_weight is None else sample_weights(sample_weight, len(right))
         return float(np.average(right, weights=weights))
 
+    explain = delegate(LinearModel.explain)
     explain_many = delegate(LinearModel.explain_many)
-
-    def explain(self, x: Any) -> Explanation:
-        """Explanation of the prediction of the embedding x (d,)."""
-        return self.fitted().explain(x)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns of `transform`."""

@@ -1,4 +1,4 @@
-"""Part: embeddings and labels of one split, and how a part is divided."""
+"""Labels: class numbers and weights, images that are held out, and the parts of a store."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class BundledEncoder:
 
     @cached_property
     def text_fingerprint(self) -> str:
-        sentences = [asset.sha256 for asset in MINILM.assets]
+        sentences = [asset.sha256 for asset in MINILM]
         return digest_of(
             space=self.fingerprint, sentences=sentences, adapter=self._adapter.sha256, template=self.template
         )

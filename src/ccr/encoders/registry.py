@@ -1,4 +1,4 @@
-"""Encoder specs: one line of text that names an encoder anywhere."""
+"""Encoders by their specs, one line of text each; the protocol that they follow, and CLIP's image preprocessing."""
 
 from __future__ import annotations
 

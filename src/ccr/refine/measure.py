@@ -1,7 +1,7 @@
-"""A training run kept in a folder after every epoch, to be continued bit for bit: safetensors and JSON, never pickle.
+"""Measurements between epochs, the best epoch, and checkpoints, which continue a run bit for bit.
 
-The tensors are written under a new name and `progress.json`, which names them, is replaced last: a crash at any moment
-leaves the epoch before.
+A checkpoint is safetensors and JSON, never pickle. The tensors are written under a new name and `progress.json`, which
+names them, is replaced last: a crash at any moment leaves the epoch before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fits of a sweep or a comparison as tasks of a Ray cluster, one fit a task."""
+"""Connecting to a Ray cluster, its actors and its errors; and the fits of a study as tasks, one fit a task."""
 
 from __future__ import annotations
 

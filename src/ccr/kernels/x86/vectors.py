@@ -1,4 +1,4 @@
-"""Sums over rows and dot products, also of short rows, in registers."""
+"""LLVM instructions that numba cannot express: loops over vectors in registers, sums of rows, dot products."""
 
 from __future__ import annotations
 
