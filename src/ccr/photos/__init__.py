@@ -54,7 +54,9 @@ class OnPhotos:
                 tell(len(predictions), len(samples), "predicting photos")
         return Predictions(predictions, explained=explain)
 
-    def explain_image(self, image: Any, *, encoder: Encoder | str | None = None, where: bool = False) -> Explanation:
+    def explain_image(
+        self: Any, image: Any, *, encoder: Encoder | str | None = None, where: bool = False
+    ) -> Explanation:
         """Explanation of the prediction of a photo; a notebook shows the photo next to the sum. It is a path, an image
         of Pillow, or an array (height, width, 3) of uint8.
 
