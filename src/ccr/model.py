@@ -442,8 +442,13 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         the coverage that the model was calibrated for. Rows that show no concept with a weight for their class are
         not answered: their probabilities are those of the bias alone."""
         least = self._certainty().least_probability
-        reasons = metrics.has_reason(self.encode(X), self.head)
-        return prediction_sets(self.predict_proba(X), least, tuple(self.classes.tolist()), reasons=reasons)
+        return prediction_sets(
+            self.predict_proba(X), least, tuple(self.classes.tolist()), reasons=self._have_reasons(X)
+        )
+
+    def _have_reasons(self, X: Any) -> np.ndarray:
+        """Mask (m,) of the rows of X that have a contribution to their predicted class."""
+        return metrics.has_reason(self.encode(X), self.head)
 
     def evaluate_sets(self, X: Any, y: Any = None) -> SetQuality:
         """Coverage, mean size and answered share of the prediction sets of labelled images X (m, d), y (m,)."""
@@ -459,9 +464,11 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         if not self.predict_set(rows).abstains[0]:
             return None
         images = self.images(rows).take(np.arange(1)).numpy().astype(np.float64)
+        codes = self.encode(rows)
+        dense = codes if isinstance(codes, np.ndarray) else codes.toarray()  # the light runtime has no CSR
         return settling_question(
             self.names,
-            self.encode(rows).toarray()[0].astype(np.float64),
+            dense[0].astype(np.float64),
             (images @ self.concepts.embeddings.T)[0],
             self.head,
             typical=certainty.typical,

@@ -48,6 +48,10 @@ class RuntimeModel(ConceptModel):
             parts.append(dense)
         return np.concatenate(parts)
 
+    def _have_reasons(self, X: Any) -> np.ndarray:
+        weights = self.head.coef[self.logits(X).argmax(axis=1)]
+        return np.asarray(((self.encode(X) != 0) & (weights != 0)).any(axis=1))
+
     def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
         return [use(few_logits(codes, *self._weights)) for codes in self._parts(X)]
 

@@ -33,11 +33,14 @@ NO_MODULES = {"ccr.commands", "ccr.datasets", "ccr.core", "ccr.models"}
 
 
 def text(page: Path) -> str:
-    """A page as it is read: cells of a notebook one after the other, of the changes those of the newest version."""
+    """A page as it is read: cells of a notebook one after the other, of the changes what the newest version has."""
     words = page.read_text(encoding="utf-8")
     if page.suffix == ".ipynb":
         return "\n\n".join("".join(cell["source"]) for cell in json.loads(words)["cells"])
-    return re.split(r"^## ", words, flags=re.MULTILINE)[1] if page.name == "CHANGELOG.md" else words
+    if page.name != "CHANGELOG.md":
+        return words
+    items = re.split(r"^- ", re.split(r"^## ", words, flags=re.MULTILINE)[1], flags=re.MULTILINE)
+    return "\n- ".join(item for item in items if not re.search(r"\bare\s+gone\b", item))
 
 
 def code(page: Path) -> list[str]:
