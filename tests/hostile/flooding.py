@@ -6,17 +6,26 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import os
+import signal
+import socket
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-#: A side of 6,300 pixels: 39.7 megapixels in 131 kB.
-SIDE = 6300
+from ccr_studio.service.limits import DECODING
+from tests.data.helpers import PixelEncoder
+
+#: A side of 3,150 pixels: 9.9 megapixels in 33 kB, and a quarter of the usual budget for such photos.
+SIDE, BUDGET = 3150, 256 << 20
 
 
 def peak() -> int:
@@ -32,12 +41,14 @@ def large_photo() -> bytes:
 
 
 def flooded(url: str, ask: Callable[[http.client.HTTPConnection, int], None], requests: int) -> dict[str, Any]:
-    """The statuses of so many requests at once, the memory that they took, and whether others were answered."""
+    """The statuses of so many requests at once, the memory that they took, and whether others were answered. Whoever
+    waits is patient, so that a busy machine changes nothing."""
+    DECODING.budget, DECODING.patience = BUDGET, 3600
     host = url.removeprefix("http://").partition("/")[0]
     before, statuses, retries = peak(), Counter[int](), Counter[bool]()
 
     def send(number: int) -> None:
-        connection = http.client.HTTPConnection(host, timeout=300)
+        connection = http.client.HTTPConnection(host, timeout=3600)
         ask(connection, number)
         answer = connection.getresponse()
         content = json.loads(answer.read())
@@ -47,7 +58,7 @@ def flooded(url: str, ask: Callable[[http.client.HTTPConnection, int], None], re
 
     with ThreadPoolExecutor(requests) as pool:
         under_way = [pool.submit(send, number) for number in range(requests)]
-        probe = http.client.HTTPConnection(host, timeout=300)
+        probe = http.client.HTTPConnection(host, timeout=3600)
         probe.request("GET", "/api/state" if "studio" in sys.argv[1] else "/health")
         others = probe.getresponse().status
         done_before = sum(future.done() for future in under_way)
@@ -82,20 +93,17 @@ def studio_uploads(folder: Path) -> dict[str, Any]:
 
 def whole_photos(folder: Path) -> dict[str, Any]:
     """16 requests of three photos at once, to a service whose encoder is given whole photos."""
-    import threading
-
     from ccr_studio.service.app import create_app
     from ccr_studio.service.guards import access_for
     from ccr_studio.service.limits import RequestLimits
     from ccr_studio.service.runner import listen, server_of, url_of
     from ccr_studio.service.service import Served, Service
-    from tests.data.helpers import PixelEncoder
     from tests.serve.conftest import small_model
 
     class WholeEncoder(PixelEncoder):
         crop = None
 
-    limits = RequestLimits(seconds=120)
+    limits = RequestLimits(seconds=3600)
     served = Served("colours", small_model(), WholeEncoder())
     listening = listen("127.0.0.1", 0)
     server = server_of(create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None)), limits)
@@ -115,49 +123,69 @@ def whole_photos(folder: Path) -> dict[str, Any]:
         thread.join(30)
 
 
-def _stopped(url: str, ask: Callable[[http.client.HTTPConnection, int], None], serve: Callable[[], int]) -> Any:
-    """What four requests get that are under way when the process is told to stop."""
-    import os
-    import signal
-    import threading
-    import time
+class SlowEncoder(PixelEncoder):
+    """Takes longer than a server that is told to stop waits."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def embed_images(self, images: Any, **options: Any) -> Any:
+        self.begun.set()
+        time.sleep(6)
+        return super().embed_images(images, **options)
+
+
+def _stopped(
+    url: str,
+    ask: Callable[[http.client.HTTPConnection, int], None],
+    serve: Callable[[], int],
+    encoder: SlowEncoder,
+) -> Any:
+    """What four requests get that are under way when the process is told to stop."""
     found: dict[str, Any] = {}
+    sent = threading.Semaphore(0)
+
+    def ask_and_say(connection: http.client.HTTPConnection, number: int) -> None:
+        ask(connection, number)
+        sent.release()
+
+    def stop() -> None:
+        for _ in range(4):
+            sent.acquire()
+        encoder.begun.wait()
+        time.sleep(0.5)  # until the others are read, too
+        os.kill(os.getpid(), signal.SIGINT)
 
     def work() -> None:
-        stop = threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT))
-        stop.start()
-        found.update(flooded(url, ask, 4))
+        host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
+        while True:  # until the server listens
+            with suppress(OSError), socket.create_connection((host, int(port))):
+                break
+            time.sleep(0.05)
+        threading.Thread(target=stop, daemon=True).start()
+        found.update(flooded(url, ask_and_say, 4))
 
-    asking = threading.Timer(1.0, work)
+    asking = threading.Thread(target=work)
     asking.start()
     cut_off = serve()
-    asking.join(60)
-    while not found:
-        time.sleep(0.1)
+    asking.join()
     return {**found, "cut_off": cut_off}
 
 
 def service_stopped(folder: Path) -> dict[str, Any]:
     """Four photos under way at a service whose encoder is slow."""
-    import time
-
     from ccr_studio.service import runner
     from ccr_studio.service.app import create_app
     from ccr_studio.service.guards import CUT_OFF, access_for
     from ccr_studio.service.limits import RequestLimits
     from ccr_studio.service.service import Served, Service
-    from tests.data.helpers import PixelEncoder
     from tests.serve.conftest import photo, small_model
 
-    class SlowEncoder(PixelEncoder):
-        def embed_images(self, images: Any, **options: Any) -> Any:
-            time.sleep(6)
-            return super().embed_images(images, **options)
-
     runner.FAREWELL = 2
+    encoder = SlowEncoder()
     service = Service(lambda: served, limits=RequestLimits(batch=1))
-    served = Served("colours", small_model(), SlowEncoder())
+    served = Served("colours", small_model(), encoder)
     listening = runner.listen("127.0.0.1", 0)
     _, content, _ = photo("red")
     form = (
@@ -171,29 +199,20 @@ def service_stopped(folder: Path) -> dict[str, Any]:
         runner.run(create_app(service, access=access_for("127.0.0.1", None)), listening, limits=service.limits)
         return service.meters.total(CUT_OFF)
 
-    return _stopped(runner.url_of(listening), ask, serve)
+    return _stopped(runner.url_of(listening), ask, serve, encoder)
 
 
 def studio_stopped(folder: Path) -> dict[str, Any]:
     """Four uploads under way at a studio whose encoder is slow."""
-    import socket
-    import time
-
     from ccr_studio import serving
     from ccr_studio.service import runner
-    from tests.data.helpers import PixelEncoder
     from tests.serve.conftest import photo
     from tests.studio.helpers import fit_model, make_bench, make_store
 
-    class SlowEncoder(PixelEncoder):
-        def embed_images(self, images: Any, **options: Any) -> Any:
-            time.sleep(6)
-            return super().embed_images(images, **options)
-
     runner.FAREWELL = 2
-    store = make_store(folder)
+    store, encoder = make_store(folder), SlowEncoder()
     bench = make_bench(store, fit_model(store), folder)
-    bench.words._encoder = SlowEncoder()
+    bench.words._encoder = encoder
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     _, content, _ = photo("red")
@@ -201,7 +220,7 @@ def studio_stopped(folder: Path) -> dict[str, Any]:
     def ask(connection: http.client.HTTPConnection, number: int) -> None:
         connection.request("POST", "/api/uploads", content + bytes([number]))
 
-    return _stopped(f"http://127.0.0.1:{port}", ask, lambda: serving.serve(bench, port=port))
+    return _stopped(f"http://127.0.0.1:{port}", ask, lambda: serving.serve(bench, port=port), encoder)
 
 
 PROGRAMS = {
