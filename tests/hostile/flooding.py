@@ -43,7 +43,7 @@ def large_photo() -> bytes:
 def flooded(url: str, ask: Callable[[http.client.HTTPConnection, int], None], requests: int) -> dict[str, Any]:
     """The statuses of so many requests at once, the memory that they took, and whether others were answered. Whoever
     waits is patient, so that a busy machine changes nothing."""
-    DECODING.budget, DECODING.patience = BUDGET, 3600
+    DECODING.budget, DECODING.waiting, DECODING.patience = BUDGET, 8, 3600
     host = url.removeprefix("http://").partition("/")[0]
     before, statuses, retries = peak(), Counter[int](), Counter[bool]()
 
