@@ -22,7 +22,6 @@ from typing import Any
 from PIL import Image
 
 from ccr_studio.service.limits import DECODING
-from tests.data.helpers import PixelEncoder
 
 #: A side of 3,150 pixels: 9.9 megapixels in 33 kB, and a quarter of the usual budget for such photos.
 SIDE, BUDGET = 3150, 256 << 20
@@ -41,14 +40,14 @@ def large_photo() -> bytes:
 
 
 def flooded(url: str, ask: Callable[[http.client.HTTPConnection, int], None], requests: int) -> dict[str, Any]:
-    """The statuses of so many requests at once, the memory that they took, and whether others were answered. Whoever
-    waits is patient, so that a busy machine changes nothing."""
+    """The statuses of so many requests at once, the memory that they took, and whether others were answered. Twelve
+    photos are decoded or wait for as long as it takes, so that a busy machine changes nothing; more are sent away."""
     DECODING.budget, DECODING.waiting, DECODING.patience = BUDGET, 8, 3600
     host = url.removeprefix("http://").partition("/")[0]
     before, statuses, retries = peak(), Counter[int](), Counter[bool]()
 
     def send(number: int) -> None:
-        connection = http.client.HTTPConnection(host, timeout=3600)
+        connection = http.client.HTTPConnection(host, timeout=800)
         ask(connection, number)
         answer = connection.getresponse()
         content = json.loads(answer.read())
@@ -58,7 +57,7 @@ def flooded(url: str, ask: Callable[[http.client.HTTPConnection, int], None], re
 
     with ThreadPoolExecutor(requests) as pool:
         under_way = [pool.submit(send, number) for number in range(requests)]
-        probe = http.client.HTTPConnection(host, timeout=3600)
+        probe = http.client.HTTPConnection(host, timeout=800)
         probe.request("GET", "/api/state" if "studio" in sys.argv[1] else "/health")
         others = probe.getresponse().status
         done_before = sum(future.done() for future in under_way)
@@ -98,12 +97,13 @@ def whole_photos(folder: Path) -> dict[str, Any]:
     from ccr_studio.service.limits import RequestLimits
     from ccr_studio.service.runner import listen, server_of, url_of
     from ccr_studio.service.service import Served, Service
+    from tests.data.helpers import PixelEncoder
     from tests.serve.conftest import small_model
 
     class WholeEncoder(PixelEncoder):
         crop = None
 
-    limits = RequestLimits(seconds=3600)
+    limits = RequestLimits(seconds=800)  # a busy machine: nothing is timed here
     served = Served("colours", small_model(), WholeEncoder())
     listening = listen("127.0.0.1", 0)
     server = server_of(create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None)), limits)
@@ -123,54 +123,50 @@ def whole_photos(folder: Path) -> dict[str, Any]:
         thread.join(30)
 
 
-class SlowEncoder(PixelEncoder):
-    """Takes longer than a server that is told to stop waits."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun = threading.Event()
-
-    def embed_images(self, images: Any, **options: Any) -> Any:
-        self.begun.set()
-        time.sleep(6)
-        return super().embed_images(images, **options)
-
-
 def _stopped(
-    url: str,
-    ask: Callable[[http.client.HTTPConnection, int], None],
-    serve: Callable[[], int],
-    encoder: SlowEncoder,
+    url: str, ask: Callable[[http.client.HTTPConnection, int], None], serve: Callable[[], int], begun: threading.Event
 ) -> Any:
-    """What four requests get that are under way when the process is told to stop."""
+    """What four requests get that are under way when the process is told to stop, which it is once the server answers
+    and a photo is being embedded."""
     found: dict[str, Any] = {}
-    sent = threading.Semaphore(0)
 
-    def ask_and_say(connection: http.client.HTTPConnection, number: int) -> None:
-        ask(connection, number)
-        sent.release()
+    def answering() -> bool:
+        host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
+        with suppress(OSError), socket.create_connection((host, int(port)), timeout=300):
+            return True
+        return False
 
     def stop() -> None:
-        for _ in range(4):
-            sent.acquire()
-        encoder.begun.wait()
-        time.sleep(0.5)  # until the others are read, too
+        begun.wait(300)
+        time.sleep(1.0)  # for the others to be received
         os.kill(os.getpid(), signal.SIGINT)
 
     def work() -> None:
-        host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
-        while True:  # until the server listens
-            with suppress(OSError), socket.create_connection((host, int(port))):
-                break
-            time.sleep(0.05)
-        threading.Thread(target=stop, daemon=True).start()
-        found.update(flooded(url, ask_and_say, 4))
+        while not answering():
+            time.sleep(0.1)
+        threading.Thread(target=stop).start()
+        found.update(flooded(url, ask, 4))
 
     asking = threading.Thread(target=work)
     asking.start()
     cut_off = serve()
-    asking.join()
+    asking.join(300)
     return {**found, "cut_off": cut_off}
+
+
+def _slow_encoder(begun: threading.Event) -> Any:
+    """An encoder that says when it begins, and takes longer than a server waits for it when it stops."""
+    from ccr_studio.service import runner
+    from tests.data.helpers import PixelEncoder
+
+    class SlowEncoder(PixelEncoder):
+        def embed_images(self, images: Any, **options: Any) -> Any:
+            begun.set()
+            time.sleep(6)
+            return super().embed_images(images, **options)
+
+    runner.FAREWELL = 2
+    return SlowEncoder()
 
 
 def service_stopped(folder: Path) -> dict[str, Any]:
@@ -182,10 +178,9 @@ def service_stopped(folder: Path) -> dict[str, Any]:
     from ccr_studio.service.service import Served, Service
     from tests.serve.conftest import photo, small_model
 
-    runner.FAREWELL = 2
-    encoder = SlowEncoder()
+    begun = threading.Event()
     service = Service(lambda: served, limits=RequestLimits(batch=1))
-    served = Served("colours", small_model(), encoder)
+    served = Served("colours", small_model(), _slow_encoder(begun))
     listening = runner.listen("127.0.0.1", 0)
     _, content, _ = photo("red")
     form = (
@@ -199,20 +194,19 @@ def service_stopped(folder: Path) -> dict[str, Any]:
         runner.run(create_app(service, access=access_for("127.0.0.1", None)), listening, limits=service.limits)
         return service.meters.total(CUT_OFF)
 
-    return _stopped(runner.url_of(listening), ask, serve, encoder)
+    return _stopped(runner.url_of(listening), ask, serve, begun)
 
 
 def studio_stopped(folder: Path) -> dict[str, Any]:
     """Four uploads under way at a studio whose encoder is slow."""
     from ccr_studio import serving
-    from ccr_studio.service import runner
     from tests.serve.conftest import photo
     from tests.studio.helpers import fit_model, make_bench, make_store
 
-    runner.FAREWELL = 2
-    store, encoder = make_store(folder), SlowEncoder()
+    begun = threading.Event()
+    store = make_store(folder)
     bench = make_bench(store, fit_model(store), folder)
-    bench.words._encoder = encoder
+    bench.words._encoder = _slow_encoder(begun)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     _, content, _ = photo("red")
@@ -220,7 +214,7 @@ def studio_stopped(folder: Path) -> dict[str, Any]:
     def ask(connection: http.client.HTTPConnection, number: int) -> None:
         connection.request("POST", "/api/uploads", content + bytes([number]))
 
-    return _stopped(f"http://127.0.0.1:{port}", ask, lambda: serving.serve(bench, port=port), encoder)
+    return _stopped(f"http://127.0.0.1:{port}", ask, lambda: serving.serve(bench, port=port), begun)
 
 
 PROGRAMS = {

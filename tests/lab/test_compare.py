@@ -13,8 +13,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from ccr import Concepts
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
-from ccr.heads import LinearHead
 from ccr.knowledge import Knowledge
 from ccr.labels import Part
 from ccr.metrics import Interval

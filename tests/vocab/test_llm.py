@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
@@ -165,10 +166,14 @@ def test_a_server_whose_answer_has_no_end_is_given_up(tmp_path, monkeypatch):
             assert "no end after 0.6 seconds" in found.failed["cat"]
 
 
-def test_a_server_says_how_long_to_wait(server, tmp_path):
-    server.answers = [(429, {"Retry-After": "0.3"}, b""), completion(json.dumps(GOOD))]
+def test_a_server_says_how_long_to_wait(server, tmp_path, monkeypatch):
+    """By a clock that only sleep moves."""
+    slept: list[float] = []
+    clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: 100.0 + sum(slept))
+    monkeypatch.setattr("ccr.vocab.llm.time", clock)
+    server.answers = [(429, {"Retry-After": "7"}, b""), completion(json.dumps(GOOD))]
     ask(["cat"], server.endpoint(), tmp_path)
-    assert server.times[1] - server.times[0] >= 0.3
+    assert 7 in slept
 
 
 def test_hostile_texts_do_not_get_through(server, tmp_path):

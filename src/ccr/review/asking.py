@@ -188,7 +188,7 @@ class PhotoSession:
 
     def add(self, told: Knowledge) -> None:
         """Take answers into the table and write it."""
-        before, self.known = len(self.known), Knowledge.merged(self.known, told)
+        before, self.known = len(self.known), Knowledge.merge(self.known, told)
         self.new += len(self.known) - before
         self.known.write(self.file)
         self._remember(told)

@@ -327,7 +327,7 @@ def write_proposed(proposals: Iterable[Proposal], path: Path) -> Knowledge:
     table = proposed_knowledge(proposals)
     if path.is_file():
         kept = [answer for answer in Knowledge.read(path) if answer.source not in PROPOSING or answer.answer != "yes"]
-        table = Knowledge.merged(table, Knowledge.of(kept))
+        table = Knowledge.merge(table, Knowledge.of(kept))
     table.write(path)
     return table
 
