@@ -119,6 +119,7 @@ def one_thread_each(jobs: int) -> Iterator[ThreadPoolExecutor]:
 
 def _finished(waiting: Sequence[Future[Any]], tell: OnProgress) -> Sequence[Future[Any]]:
     """The same, all done."""
+    tell(0, len(waiting), "fitting models")  # the first may wait for the compiler
     for number, _ in enumerate(as_completed(waiting), start=1):
         tell(number, len(waiting), "fitting models")
     return waiting
