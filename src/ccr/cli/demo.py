@@ -261,7 +261,10 @@ def _table(measured: DemoMeasured) -> Table:
         ("linear probe (no explanation)", f"{measured.probe:.1%}", "", "", ""),
     ]
     title = f"Test accuracy, {playing}, {SEEDS} seeds"
-    caption = "true: share of the five concepts shown first that are true of the photo's kind of fruit"
+    caption = (
+        "true: share of the five concepts shown first that are true of the photo's kind of fruit. Nonsense raises "
+        "accuracy, too, because any code of the classes helps; it does not become true"
+    )
     return plain_table(title, ("model", "mean", "min", "max", "true"), rows, caption=caption, whole=True)
 
 
