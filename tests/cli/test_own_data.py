@@ -264,13 +264,14 @@ def test_work_that_does_not_tell_for_long_is_told_of(
     now, lines = [0.0], []
     monkeypatch.setattr(common.time, "monotonic", lambda: now[0])
     work = common._Lines()
-    work.remind()
-    work.tell(0, 10, "fitting models")
     for now[0] in (9.0, 11.0, 20.0, 21.5):
         work.remind()
         lines.append(capsys.readouterr().err.strip())
-    first, second = "fitting models: 0 of 10 (0%), 11 s so far", "fitting models: 0 of 10 (0%), 22 s so far"
-    assert lines == ["", first, "", second]
+    assert lines == ["", "starting: 11 s so far", "", "starting: 22 s so far"]
+    work.tell(0, 10, "fitting models")
+    now[0] = 40.0
+    work.remind()
+    assert capsys.readouterr().err.strip() == "fitting models: 0 of 10 (0%), 18 s so far"
 
 
 def test_a_bar_without_a_terminal_reminds_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,7 +275,7 @@ class _Lines:
     """Progress as lines, for a log file: what is done, of how much, for how long, and how long it may still take."""
 
     def __init__(self) -> None:
-        self.what, self.done, self.total, self.share = "", 0, 0, 0.0
+        self.what, self.done, self.total, self.share = "starting", 0, 0, 0.0
         self.begun = self.told = time.monotonic()
         self._one = threading.Lock()
 
@@ -293,7 +293,7 @@ class _Lines:
         """Say where the work stands if nothing was said for long: a step may take minutes."""
         with self._one:
             now = time.monotonic()
-            if self.what and now - self.told >= EVERY:
+            if now - self.told >= EVERY:
                 self._print(now)
 
     def _print(self, now: float) -> None:
