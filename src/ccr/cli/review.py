@@ -547,8 +547,10 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
             "to be true takes its place"
         )
         console.print(f"Answers are in {escape(where)}; the same command goes on from there{more if rejected else ''}")
+    total = sum(review.counts().values())
+    why = f"{total - len(left):,} of {counted(total, 'claim')} confirmed" if left else problems[0] if problems else ""
     remedy = "" if left or check else " Every claim is confirmed: with --sign it is signed."
-    console.print(escape(signature_sentence(review.model) or f"Not signed: {problems[-1]}.{remedy}"))
+    console.print(escape(signature_sentence(review.model) or f"Not signed: {why}.{remedy}"))
     if found.rounds:
         console.print(f"The refitted model is in {escape(str(target))}")
     return check and bool(problems)
