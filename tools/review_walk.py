@@ -35,7 +35,7 @@ def main(store: str, model: str, table: str) -> None:
                 given = answer_open(url, known)
                 answers += given
                 claims = ask(url, f"api/claims?by={BY}")
-                print(f"round {number}: {given} answers, {claims['counts']}", flush=True)
+                print(f"round {number}: {given} answers, {claims['blocking']} claims not confirmed", flush=True)
                 if not claims["blocking"]:
                     break
                 refit(url)

@@ -226,7 +226,7 @@ def test_progress_through_a_pipe_is_a_line_every_ten_seconds_or_five_percent() -
         "from contextlib import nullcontext\n"
         "from ccr.cli import common\n"
         "common._reminded = nullcontext\n"  # the clock is not that of the machine
-        "with common.bar(silent=False) as tell:\n"
+        "with common.bar() as tell:\n"
         "    for done in range(1001):\n"
         "        tell(done, 1000, 'embedding images')\n"
         "        now[0] += float(__import__('sys').argv[1])\n"
@@ -251,7 +251,7 @@ def test_the_same_work_begun_again_has_a_time_of_its_own(
     now = [0.0]
     monkeypatch.setattr(common.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(common, "_reminded", nullcontext)
-    with common.bar(silent=False) as tell:
+    with common.bar() as tell:
         for done in (0, 1, 2, 0, 1):
             tell(done, 2, "fitting folds")
             now[0] += 20
@@ -278,7 +278,7 @@ def test_a_bar_without_a_terminal_reminds_until_it_ends(monkeypatch: pytest.Monk
     reminded = threading.Event()
     monkeypatch.setattr(common._Lines, "remind", lambda lines: reminded.set())
     before = set(threading.enumerate())
-    with common.bar(silent=False):
+    with common.bar():
         assert reminded.wait(60)
     assert set(threading.enumerate()) <= before
 
@@ -287,6 +287,7 @@ def test_silent_work_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setattr(common, "SOONEST", 0.0)
     monkeypatch.setattr(common, "EVERY", 0.0)
     for silent in (False, True):
-        with common.bar(silent=silent) as tell:
+        monkeypatch.setattr(common.Quiet, "on", silent)
+        with common.bar() as tell:
             tell(1, 2, "working")
         assert ("working" in capsys.readouterr().err) is not silent

@@ -152,6 +152,25 @@ def test_json_is_refused_before_it_is_parsed(
     assert not parsed
 
 
+@pytest.mark.parametrize("kind", [None, "text/plain"])
+def test_a_body_that_does_not_say_that_it_is_json_is_not_parsed_as_such(served: Served, kind: str | None) -> None:
+    """Its values would not have been counted; FastAPI before 0.132 parsed what had no type."""
+    body = b'{"embeddings":[' + b"[0]," * 6_000 + b"[0]]}"
+    with asked(served) as client:
+        answer = client.post("/v1/predict/embeddings", content=body, headers={"Content-Type": kind} if kind else {})
+    assert answer.status_code == 422
+    assert "Input should be a valid dictionary" in answer.json()["error"]
+
+
+def test_a_form_has_a_limit_on_its_fields_however_it_is_written(served: Served) -> None:
+    """Starlette before 1.3.1 had none where a form was no multipart."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    with asked(served) as client:
+        answer = client.post("/v1/explain", content=b"a&" * 2_000, headers=headers)
+    assert answer.status_code == 400
+    assert "Too many fields" in answer.json()["error"]
+
+
 def test_the_bodies_of_all_requests_together_are_limited(served: Served) -> None:
     with asked(served, RequestLimits(bodies=100_000)) as client:
         for _ in range(3):  # what was refused is not held any more

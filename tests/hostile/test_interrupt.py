@@ -7,15 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-#: More than two seconds are allowed: the machine may be busy with other tests.
-SOON = 6.0
+#: Far more than two seconds: the machine may be busy with other work. Without the signal it would take longer.
+SOON = 50.0
 
 
 def interrupt(code: str, *arguments: str, cwd: Path, after: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -30,10 +29,8 @@ def interrupt(code: str, *arguments: str, cwd: Path, after: str | None = None) -
         for line in child.stderr:
             if after is not None and after in line:
                 break
-        started = time.monotonic()
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
-        assert time.monotonic() - started < SOON
+        out, err = child.communicate(timeout=SOON)
     return subprocess.CompletedProcess([], child.returncode, out, err)
 
 
@@ -44,16 +41,16 @@ real = builtins.__import__
 def slow(name, *rest):
     if name == "numpy":
         print("importing", file=sys.stderr, flush=True)
-        time.sleep(20)
+        time.sleep(200)
     return real(name, *rest)
 builtins.__import__ = slow
 """
 #: The same with a library that turns the interrupt into something else, and one that swallows it and goes on.
 TURNED = DURING_IMPORT.replace(
-    "time.sleep(20)", "\n        try: time.sleep(20)\n        except BaseException: raise ImportError"
+    "time.sleep(200)", "\n        try: time.sleep(200)\n        except BaseException: raise ImportError"
 )
 SWALLOWED = DURING_IMPORT.replace(
-    "time.sleep(20)", "\n        try: time.sleep(20)\n        except BaseException: time.sleep(20)"
+    "time.sleep(200)", "\n        try: time.sleep(200)\n        except BaseException: time.sleep(200)"
 )
 
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from scipy import sparse
 
 from ccr.cli.common_photo import terms_table
+from ccr.coding.heads import LinearHead
 from ccr.explain import Explanation, explain
 from ccr.explain.terms import sum_rows
-from ccr.heads import LinearHead
 from ccr.show import page, plots
 
 NAMES = ["a name that is rather long, but for which there is room", "b", "c", "d", "e"]

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-import typer
 from rich import box
 from rich.console import JustifyMethod
 from rich.markup import escape
@@ -171,20 +170,14 @@ def _bar(share: float, width: int = 12) -> str:
     return f"[blue]{blocks}[/blue]" if share >= 0 else f"[dark_orange3]{blocks}[/dark_orange3]"
 
 
-def show_estimate(cost: Estimate, url: str, prices: str | None, *, option: str = "--llm-price", as_json: bool) -> None:
-    """Print what asking a language model would cost; `prices` are those of the `option`."""
-    try:
-        first, second = (float(part) for part in (prices or "0,0").split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{option} is two numbers such as 0.15,0.60, got {prices!r}") from None
-    price = cost.price(first, second) if prices else None
+def show_estimate(cost: Estimate, url: str, *, as_json: bool) -> None:
+    """Print what asking a language model would cost."""
     if as_json:
-        print_json({**cost._asdict(), "price_at_most": price})
+        print_json(cost._asdict())
         return
-    money = f", at most {price:.4f} by {option}" if price is not None else ""
     console.print(
         f"{cost.requests} requests to {escape(url)} ({cost.cached} are answered already): about "
-        f"{cost.prompt_tokens} tokens sent, at most {cost.answer_tokens} answered{money}"
+        f"{cost.prompt_tokens} tokens sent, at most {cost.answer_tokens} answered"
     )
 
 

@@ -88,19 +88,18 @@ def embed(
     from ccr.data.store import EmbeddingStore, embed_dataset, near_copies
     from ccr.encoders import load_encoder
 
-    log = lambda line: note(line, silent=as_json)  # noqa: E731
     reading: dict[str, Any] = {"labels": labels, "label_column": label_column, "group": group}
-    reading |= {"allow_outside": outside, "log": log}
+    reading |= {"allow_outside": outside, "log": note}
     splitting: dict[str, Any] = {"val": val, "test": test, "seed": seed}
     options: dict[str, Any] = {"dtype": dtype, "batch_size": batch_size, "strict": strict}
     options |= {"max_pixels": max_pixels, "max_bytes": max_mb << 20}
     if ray is not None:
         check_extra()
-    dataset = _opened(data, reading, splitting | {"max_bytes": max_mb << 20}, ray is None, silent=as_json)
+    dataset = _opened(data, reading, splitting | {"max_bytes": max_mb << 20}, ray is None)
     for line in [] if unlabelled else layout_notes(data, dataset):
-        log(line)
-    loaded = load_encoder(encoder, device=device, batch_size=batch_size, log=log)
-    with bar(silent=as_json) as tell:
+        note(line)
+    loaded = load_encoder(encoder, device=device, batch_size=batch_size, log=note)
+    with bar() as tell:
         options["progress"] = lambda done, total: tell(done, total, "embedding images")
         if ray is None:
             summary = embed_dataset(dataset, loaded, out, **options, workers=1 if workers is None else workers)
@@ -116,12 +115,12 @@ def embed(
         _show(summary, near)
 
 
-def _opened(data: str, reading: dict[str, Any], splitting: dict[str, Any], divided: bool, *, silent: bool) -> Dataset:
+def _opened(data: str, reading: dict[str, Any], splitting: dict[str, Any], divided: bool) -> Dataset:
     """The data set, and divided into splits unless a cluster does that; shards are indexed and copies looked for, which
     may take long."""
     from ccr.data.datasets import open_dataset, open_samples
 
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         tell(0, 0, f"looking through {data}")
         return open_dataset(data, **reading, **splitting, tell=tell) if divided else open_samples(data, **reading)
 

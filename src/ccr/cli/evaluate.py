@@ -77,8 +77,8 @@ def evaluate(
     counts, labels = _confusion(loaded, rows)
     calibration = loaded.calibration
     sets = None if calibration is None else loaded.evaluate_sets(rows)
-    crossed = None if folds is None else _cross_validated(model, opened, folds, silent=as_json)
-    steady = measured_stability(model, opened, rows, silent=as_json) if stability else None
+    crossed = None if folds is None else _cross_validated(model, opened, folds)
+    steady = measured_stability(model, opened, rows) if stability else None
     if as_json:
         known: dict[str, Any] = {}
         if sets is not None and calibration is not None:
@@ -139,12 +139,12 @@ def _shares(counts: np.ndarray, labels: list[str], *, axis: int) -> dict[str, fl
     return {label: float(right[at] / totals[at]) if totals[at] else None for at, label in enumerate(labels)}
 
 
-def _cross_validated(path: Path, store: EmbeddingStore, folds: int, *, silent: bool) -> CrossValidation:
+def _cross_validated(path: Path, store: EmbeddingStore, folds: int) -> CrossValidation:
     from ccr.classifier import ConceptClassifier
     from ccr.controls import cross_validate
 
     rows = store.with_labels() or store
-    with fitting(silent=silent) as tell:
+    with fitting() as tell:
         model, jobs = ConceptClassifier.load(path), min(folds, os.cpu_count() or 1)
         return cross_validate(model, rows, rows.y, groups=rows.groups, folds=folds, jobs=jobs, tell=tell)
 

@@ -104,7 +104,7 @@ def explain(
         raise typer.BadParameter(f"--way {way} says how --where is found: give --where, too")
     if way not in (known := ("auto", *WAYS)):
         raise CCRError(f"--way is one of {', '.join(known)}, got {way!r}")
-    explained = _explained(model, images, against, baseline, encoder, wanted, part, silent=as_json)
+    explained = _explained(model, images, against, baseline, encoder, wanted, part)
     if out is not None:
         write_bytes(out, _rendered(explained, out.suffix.lower(), top))
     if as_json:
@@ -128,8 +128,6 @@ def _explained(
     spec: str | None,
     way: str | None,
     box: Box | None,
-    *,
-    silent: bool,
 ) -> list[Explained]:
     from ccr.data.datasets import load_image
     from ccr.explain.terms import position
@@ -141,10 +139,10 @@ def _explained(
         position(model.classes.tolist(), against)  # refuses a class that is none before anything is embedded
     other = None if baseline is None else _checked_baseline(ConceptModel.load(baseline), model, baseline)
     pictures = [load_image(path) for path in images]
-    loaded, signature = model_encoder(model, spec, silent=silent), signature_sentence(model)
-    with bar(silent=silent) as tell:
+    loaded, signature = model_encoder(model, spec), signature_sentence(model)
+    with bar() as tell:
         rows = _embedded(loaded, pictures, tell)
-    places = [None] * len(images) if way is None else _places(model, loaded, pictures, way, silent=silent)
+    places = [None] * len(images) if way is None else _places(model, loaded, pictures, way)
     explained = []
     for path, picture, row, place in zip(images, pictures, rows, places, strict=True):
         found = place or model.explain(row)
@@ -164,14 +162,12 @@ def _embedded(encoder: Encoder, pictures: list[Image.Image], tell: OnProgress) -
     return rows
 
 
-def _places(
-    model: ConceptModel, encoder: Encoder, pictures: list[Image.Image], way: Any, *, silent: bool
-) -> list[Explanation]:
+def _places(model: ConceptModel, encoder: Encoder, pictures: list[Image.Image], way: Any) -> list[Explanation]:
     """The explanations with where in the picture."""
     from ccr.photos.on_photos import explain_image
 
     places = []
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         for number, picture in enumerate(pictures):
             tell(number, len(pictures), "where in the picture")
             inner = tell if len(pictures) == 1 else lambda done, total, what: None
@@ -244,11 +240,12 @@ def _show(item: Explained, top: int) -> None:
 
     found, contrast, change = item.explanation, item.contrast, item.counterfactual
     _show_sum(f"{escape(item.path.name)}: ", found, top)
-    words = "No removal of active concepts would change the prediction."
+    words = "No removal of active concepts would change the prediction." if found.active else ""
     if change is not None:
         removed = ", ".join(f'"{escape(signed_name(term))}"' for term in change.removed)
         words = f"Without {removed} it would be {escape(str(change.becomes))}, {percent(change.probability)}."
-    console.print(words)
+    if words:
+        console.print(words)
     if found.where is not None:
         from ccr.show.pictures import WAYS_IN_WORDS, parts
 
@@ -270,6 +267,10 @@ def _show(item: Explained, top: int) -> None:
 
 
 def _show_sum(heading: str, found: Explanation, top: int) -> None:
+    from ccr.explain.terms import total_in_words
+
     title = f"{heading}[bold]{escape(str(found.prediction))}[/bold], {percent(found.probability, digits=1)}"
     terms, informed = found.contributions, found.informed
     console.print(terms_table(title, found.bias, terms, top, "logit", found.logit, informed=informed))
+    if not terms:
+        console.print(f"The image {total_in_words(found)}.")

@@ -100,7 +100,7 @@ def judge(
     check_writable(place)
     keeps("judge", place)
     store = None if not paths else paths[-1]
-    sheet = _sheet(place, paths or [], photos, seed, split, silent=as_json)
+    sheet = _sheet(place, paths or [], photos, seed, split)
     if read is not None:
         _read(read, place, sheet, name, as_json=as_json)
     elif page is not None:
@@ -119,9 +119,7 @@ def judge(
         _ask(place, sheet, _rows(sheet, store), name)
 
 
-def _sheet(
-    place: Path, paths: list[Path], photos: int | None, seed: int | None, split: str | None, *, silent: bool
-) -> Sheet:
+def _sheet(place: Path, paths: list[Path], photos: int | None, seed: int | None, split: str | None) -> Sheet:
     """The sheet that is there, checked to be the one that was asked for, or else a new one, written."""
     from ccr.data.store import EmbeddingStore
     from ccr.model import ConceptModel
@@ -148,14 +146,14 @@ def _sheet(
         )
     chosen, rows = split_of(EmbeddingStore.open(paths[-1]), split, labelled=False)
     if chosen in ("all", "train"):
-        note(f"note: photos are drawn from {chosen}, and models may have been fitted on them", silent=silent)
+        note(f"note: photos are drawn from {chosen}, and models may have been fitted on them")
     models = {name: ConceptModel.load(path) for name, path in names.items()}
     for model in models.values():
         rows.check_encoder(model.provenance.encoder_fingerprint)
     facts = {"store": _absolute(paths[-1]), "split": chosen, "seed": SEED if seed is None else seed}
     sheet = Sheet.draw(models, rows, photos=PHOTOS if photos is None else photos, seed=facts["seed"], facts=facts)
     sheet.write(place)
-    note(f"{_size(sheet)} are written to {place}", silent=silent)
+    note(f"{_size(sheet)} are written to {place}")
     return sheet
 
 

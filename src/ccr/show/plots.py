@@ -20,7 +20,7 @@ from PIL import Image
 
 from ccr.errors import CCRError
 from ccr.explain import Audit, ClassView, ConceptDrift, Contrast, Explanation, ModelView
-from ccr.explain.terms import AGAINST, FOR, INK, MARKS, NEUTRAL, SumRow, signed_name, sum_rows
+from ccr.explain.terms import AGAINST, FOR, INK, MARKS, NEUTRAL, NO_REASON, SumRow, signed_name, sum_rows
 from ccr.show.pictures import (
     LONGEST_CAPTION,
     WAYS_IN_WORDS,
@@ -134,7 +134,8 @@ def explanation(
     effect first; below, why the class and not the one that it is `against`. Blue speaks for the class, orange against
     it."""
     rows = sum_rows(explained.bias, explained.contributions, top, informed=explained.informed)
-    sums = [(_headline(explained, truth), "weight", rows)]
+    nothing = "" if explained.contributions else f": {NO_REASON}"
+    sums = [(_headline(explained, truth) + nothing, "weight", rows)]
     if against is not None:
         title = f"{shortened(against.prediction)} rather than {shortened(against.other)}, {against.difference:+.2f}"
         sums.append((title, "difference of weights", sum_rows(against.bias, against.contributions, top)))

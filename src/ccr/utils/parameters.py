@@ -1,4 +1,4 @@
-"""Parameters: what scikit-learn asks of a part of an estimator, without scikit-learn, whose import takes a second."""
+"""Validation of numbers, and scikit-learn's parameters without scikit-learn, whose import takes a second."""
 
 from __future__ import annotations
 

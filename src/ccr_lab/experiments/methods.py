@@ -12,9 +12,9 @@ from scipy import sparse
 
 from ccr.classifier import ConceptClassifier
 from ccr.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, Sign, code_size
+from ccr.coding.heads import LinearHead, fit_softmax
 from ccr.controls import random_unit_concepts
 from ccr.errors import CCRError
-from ccr.heads import LinearHead, fit_softmax
 from ccr.labels import Part
 from ccr.refine.region import DEFAULT_STRENGTH, PAPER_RADIUS, bound_text, unrefined
 from ccr.space import Angular, Symmetric

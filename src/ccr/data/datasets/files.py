@@ -345,9 +345,5 @@ def open_arrays(images: Path, labels: Path | None = None) -> Dataset:
     return make_dataset({"kind": "arrays", "path": str(images)}, samples)
 
 
-def locate_in_array(path: Path, key: str) -> ArrayImage:
-    return ArrayImage(path, int(key))
-
-
 def _load(path: Path) -> np.ndarray:
     return map_array(path, "be a .npy array of numbers or texts", "save it again with numpy.save")

@@ -53,7 +53,7 @@ export default function classPage(root, values, app) {
           "div.grow",
           h("h1", bdi(name)),
           muted(
-            `${many(one.photos, "photo")} that are not of test; ${one.validation ? `${app.state.folds === "ready" ? `of all ${one.right} are right by refits that had not seen them` : `of ${one.validation} validation photos ${one.validation_right} are right${app.state.flattered ? " (the model may have been trained on them)" : ""}`}` : `none for validation${app.state.folds === "ready" ? `; ${one.right} are right by refits that had not seen them` : ""}`}. With no concept at all the model says `,
+            `${many(one.photos, "photo")} that are not of test; ${one.validation ? `${app.state.folds === "ready" ? `${one.right} of them are right by refits that had not seen them` : `of ${one.validation} validation photos ${one.validation_right} are right${app.state.flattered ? " (the model may have been trained on them)" : ""}`}` : `none for validation${app.state.folds === "ready" ? `; ${one.right} are right by refits that had not seen them` : ""}`}. With no concept at all the model says `,
             classLink(one.without),
             `; this class's head start is ${fixed(one.bias)}.`,
           ),
