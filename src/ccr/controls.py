@@ -96,6 +96,7 @@ def refinement_gain(
 
     with one_thread_each(jobs) as pool:
         waiting = [pool.submit(fit, seed, chosen) for seed in seeds for chosen in settings]
+        tell(0, len(waiting), "fitting models")  # the first may wait for the compiler
         for number, _ in enumerate(as_completed(waiting), start=1):
             tell(number, len(waiting), "fitting models")
         fitted = [future.result() for future in waiting]
