@@ -36,7 +36,9 @@ def main(store: str, model: str, table: str) -> None:
                 given = answer_open(url, known)
                 answers += given
                 claims = ask(url, f"api/claims?by={BY}")
-                print(f"round {number}: {given} answers, {counted(claims['blocking'], 'claim')} not confirmed", flush=True)
+                print(
+                    f"round {number}: {given} answers, {counted(claims['blocking'], 'claim')} not confirmed", flush=True
+                )
                 if not claims["blocking"]:
                     break
                 refit(url)

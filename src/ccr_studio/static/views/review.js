@@ -24,7 +24,7 @@ import {
 } from "../dom.js";
 import { strip } from "../tiles.js";
 
-const STATES = {
+export const STATES = {
   confirmed: ["✓", "confirmed"],
   rejected: ["×", "rejected"],
   unclear: ["?", "unclear"],
