@@ -261,7 +261,7 @@ def test_a_pipe_in_the_place_of_a_sheet_or_of_verdicts_is_refused(tmp_path: Path
     """Its reader waited for ever."""
     os.mkfifo(tmp_path / "pipe.json")
     for read in (Sheet.read, lambda path: read_answers(path, small())):
-        with pytest.raises(OSError, match="not a regular file"):
+        with pytest.raises(FormatError, match="not a regular file"):
             read(tmp_path / "pipe.json")
 
 
