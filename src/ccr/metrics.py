@@ -105,9 +105,10 @@ class Evaluation:
     claims: Mapping[str, int] | None = None
 
     @property
-    def truth_to_tell(self) -> float | None:
-        """`truth` where at least half of the shown concepts have an answer; fewer are no sample of what is shown."""
-        return self.truth if (self.unanswered or 0.0) <= 0.5 else None
+    def is_told(self) -> bool:
+        """Whether at least half of the shown concepts have an answer: `truth` and `transfer` by fewer are no sample of
+        what is shown."""
+        return (self.unanswered or 0.0) <= 0.5
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""

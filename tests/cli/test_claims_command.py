@@ -154,6 +154,7 @@ def test_the_report_and_the_card_say_what_is_known(informed: Path, model: Path, 
         part = Measured(loaded, replace(measured, truth=1.0, unanswered=unanswered), loaded.predict(rows))
         said = " ".join(headline(part, None, None, rows.y))
         assert ("of the shown concepts with an answer" in said) is told
+        assert ("transfer " in said.split("fidelity to the bare")[0]) is told
     digest = loaded.provenance.knowledge.digest
     assert digest in model_card(loaded, name="me/model")
     assert "## Claims" not in model_card(ConceptModel.load(model), name="me/model")

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -287,23 +288,52 @@ class _Lines:
     """Progress as lines, for a log file: what is done, of how much, for how long, and how long it may still take."""
 
     def __init__(self) -> None:
-        self.what, self.done, self.begun, self.told, self.share = "", 0, time.monotonic(), time.monotonic(), 0.0
+        self.what, self.done, self.total, self.share = "starting", 0, 0, 0.0
+        self.begun = self.told = time.monotonic()
+        self._one = threading.Lock()
 
     def tell(self, done: int, total: int, what: str) -> None:
-        now = time.monotonic()
-        if what != self.what or done < self.done:  # another piece of work: its own time and share
-            self.what, self.begun, self.share = what, now, 0.0
-        self.done = done
-        share = done / total if total else 0.0
-        waited = now - self.told
-        if waited < SOONEST or (waited < EVERY and share - self.share < SHARE - 1e-9):
-            return
+        with self._one:
+            now = time.monotonic()
+            if what != self.what or done < self.done:  # another piece of work: its own time and share
+                self.what, self.begun, self.share = what, now, 0.0
+            self.done, self.total = done, total
+            further = done / total - self.share if total else 0.0
+            if now - self.told >= (SOONEST if further >= SHARE - 1e-9 else EVERY):
+                self._print(now)
+
+    def remind(self) -> None:
+        """Say where the work stands if nothing was said for long: a step may take minutes."""
+        with self._one:
+            now = time.monotonic()
+            if now - self.told >= EVERY:
+                self._print(now)
+
+    def _print(self, now: float) -> None:
+        took, share = now - self.begun, self.done / self.total if self.total else 0.0
         self.told, self.share = now, share
-        took = now - self.begun
-        parts = [f"{done:,} of {total:,} ({share:.0%})"] if total else []
+        parts = [f"{self.done:,} of {self.total:,} ({share:.0%})"] if self.total else []
         parts += [f"{_time(took)} so far"] if took >= 1 else []
         parts += [f"about {_time(took / share - took)} left"] if 0 < share < 1 and took >= SOONEST else []
-        note(": ".join([what, ", ".join(parts)]) if parts else what)
+        note(": ".join([self.what, ", ".join(parts)]) if parts else self.what)
+
+
+@contextmanager
+def _reminded(lines: _Lines) -> Iterator[None]:
+    """Have the lines say where the work stands also while it does not tell."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(1.0):
+            lines.remind()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def _time(seconds: float) -> str:
@@ -319,7 +349,9 @@ def bar() -> Iterator[OnProgress]:
         yield no_progress
         return
     if not errors.is_terminal:
-        yield _Lines().tell
+        lines = _Lines()
+        with _reminded(lines):
+            yield lines.tell
         return
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     with Progress(TextColumn("{task.description}"), *columns, console=errors, transient=True) as progress:

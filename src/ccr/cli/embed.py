@@ -210,11 +210,13 @@ def _composition(store: str) -> Iterator[tuple[str, str]]:
 
 
 def _show(summary: EmbedSummary, near: NearCopies | None) -> None:
+    from ccr.data.store import EmbeddingStore
+
     rows = [
         ("images", f"{summary.rows:,}"),
         *_composition(summary.store),
-        ("done by an earlier run", f"{summary.resumed:,}"),
-        ("with the content of another", f"{summary.reused:,}"),
+        *([("done by an earlier run", f"{summary.resumed:,}")] if summary.resumed else []),
+        *([("copies of another image", f"{summary.reused:,}")] if summary.reused else []),
         ("left out", f"{len(summary.skipped):,}"),
         ("images per second", f"{summary.images_per_second:.1f}"),
     ]
@@ -230,7 +232,10 @@ def _show(summary: EmbedSummary, near: NearCopies | None) -> None:
     if near is not None and near.found:
         _show_near(near)
     store = escape(shlex.quote(str(summary.store)))
-    console.print(f"Next: ccr fit {store} --out MODEL; it proposes concepts for your classes, or takes --concepts FILE")
+    following = f"ccr fit {store} --out MODEL; it proposes concepts for your classes, or takes --concepts FILE"
+    if len(EmbeddingStore.open(summary.store).classes) < 2:
+        following = f"ccr predict MODEL {store} --out predictions.csv, with a model of the same encoder"
+    console.print(f"Next: {following}")
 
 
 def _show_near(near: NearCopies) -> None:

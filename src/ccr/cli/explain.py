@@ -14,7 +14,7 @@ from ccr.cli.common_data import model_encoder
 from ccr.cli.common_photo import terms_table
 from ccr.errors import CCRError
 from ccr.io.files import write_bytes
-from ccr.utils.texts import percent, visible
+from ccr.utils.texts import percent, share_text, visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -206,7 +206,8 @@ def _rendered(explained: list[Explained], ending: str, top: int) -> bytes:
         drawn = []
         for item in explained:
             draw = plots.explanation if item.explanation.where is None else plots.located
-            drawn.append(plots.png(draw(item.explanation, item.image, against=item.contrast, top=top)))
+            name = visible(item.path.name)
+            drawn.append(plots.png(draw(item.explanation, item.image, against=item.contrast, top=top, name=name)))
         return drawn[0] if len(drawn) == 1 else plots.stacked(drawn)
     from ccr.show import page
 
@@ -224,7 +225,7 @@ def _card(item: Explained, top: int) -> str:
     if found.where is not None:
         below.append(pictures.strip(found.where, item.image, top=top, against=item.contrast))
     if item.box is not None:
-        rows = [[one.concept, f"{one.contribution:+.2f}", f"{one.share:.0%}"] for one in item.inside(top)]
+        rows = [[one.concept, f"{one.contribution:+.2f}", share_text(one.share)] for one in item.inside(top)]
         edges = ", ".join(f"{edge:g}" for edge in item.box)
         more.append(page.table(("concept", f"from the box {edges}", "of its positive patches"), rows, texts=(0,)))
     if item.baseline is not None:
@@ -252,15 +253,17 @@ def _show(item: Explained, top: int) -> None:
         for one in found.where.contributions()[:top]:
             console.print(f"  {escape(one.name)}: {parts(one)}")
         for one in item.inside(top):
-            share = f"{one.contribution:+.2f}, {one.share:.0%} of its positive patches"
+            share = f"{one.contribution:+.2f}, {share_text(one.share)} of its positive patches"
             console.print(f"  in the box: {escape(one.concept)}, {share}")
     if contrast is not None:
         title = f"{escape(str(found.prediction))} rather than {escape(str(contrast.other))}"
-        console.print(terms_table(title, contrast.bias, contrast.contributions, top, "difference", contrast.difference))
+        pair = f"of {escape(str(contrast.prediction))}, less that of {escape(str(contrast.other))}"
+        sums = contrast.bias, contrast.contributions, top, "difference", contrast.difference
+        console.print(terms_table(title, *sums, weights_of=pair))
     if item.baseline is not None:
         _show_sum("baseline: ", item.baseline, top)
         shared = found.compare(item.baseline).overlap
-        console.print(f"{shared:.0%} of the concepts of either are in both")
+        console.print(f"{share_text(shared)} of the concepts of either are in both")
 
 
 def _show_sum(heading: str, found: Explanation, top: int) -> None:

@@ -326,4 +326,4 @@ def _show(model: ConceptClassifier, found: MeasuredFits, out: Path, *, store: Pa
             f"Nobody has confirmed what it says of your classes: {review} asks you about each claim, with photos"
         )
     if found.sets is not None:
-        show_sets(found.sets, model.calibration_.temperature)
+        show_sets(found.sets, model.calibration_)

@@ -16,7 +16,7 @@ from ccr.cli.common_photo import STOP, columns_for, draw_photo, read_key
 from ccr.errors import CCRError
 from ccr.io.files import check_writable, write_text
 from ccr.io.remote import is_url
-from ccr.utils.texts import visible
+from ccr.utils.texts import share_text, visible
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
@@ -306,7 +306,7 @@ def _agreement(one: Agreement) -> str:
     if one.equal is None:
         return "no claim was judged by both"
     kappa = "not defined, all verdicts are the same" if one.kappa is None else f"{one.kappa:.2f}"
-    return f"{one.equal:.0%} of their verdicts on {one.claims} claims are equal, Cohen's kappa {kappa}"
+    return f"{share_text(one.equal)} of their verdicts on {one.claims} claims are equal, Cohen's kappa {kappa}"
 
 
 def _cells(origin: OriginScore) -> list[str]:

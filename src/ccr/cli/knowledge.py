@@ -24,7 +24,7 @@ from ccr.cli.common_data import (
 )
 from ccr.cli.common_photo import plain_table, show_estimate
 from ccr.errors import CCRError
-from ccr.utils.texts import did_you_mean, visible
+from ccr.utils.texts import did_you_mean, share_text, visible
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
@@ -217,7 +217,7 @@ def check(
             console.print(f"[bold]{escape(problem)}[/bold]: {len(found)}")
             for line in found[:10]:
                 console.print(f"  {escape(line)}")
-    console.print(f"{covered:.0%} of {answers.size} pairs of classes and concepts have an answer")
+    console.print(f"{share_text(covered)} of {answers.size} pairs of classes and concepts have an answer")
     if moved is not None:
         _show_transfer(moved)
 

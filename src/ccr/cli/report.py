@@ -73,7 +73,6 @@ def report(
     Example: `ccr report photos-model photos-store --out report.html --mistakes-first`
     """
     from ccr.classifier import ConceptClassifier
-    from ccr.controls import stability_sentence
     from ccr.data.store import EmbeddingStore
     from ccr.show.report import report_page
 
@@ -87,7 +86,7 @@ def report(
     options |= {"--data": data, "--where": where, "--encoder": encoder, "--stability": stability}
     notes = [FLATTERED] if name in ("train", "all") else []
     locate, unlocated = _locate(loaded, encoder) if min(where, images) else (None, [])
-    steady = [stability_sentence(measured_stability(model, opened, rows))] if stability else []
+    steady = measured_stability(model, opened, rows) if stability else None
     facts = [("model", _name(model)), ("store", f"{_name(store)}, split {name}")]
     with fitting() as tell:
         compared = _compared(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
@@ -98,7 +97,8 @@ def report(
             rows,
             baseline=compared.baseline,
             probe=compared.probe,
-            notes=[*notes, *compared.notes, *unlocated, *steady],
+            stability=steady,
+            notes=[*notes, *compared.notes, *unlocated],
             locate=locate,
             title=title or _title(model, loaded),
             facts=facts,

@@ -445,7 +445,7 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
     for one in review.own.agreements():
         if one.share is not None:
             kappa = "" if one.kappa is None else f", kappa {one.kappa:.2f}"
-            words = f"{one.first} and {one.second} agree on {one.share:.0%} of {one.questions} claims{kappa}"
+            words = f"{one.first} and {one.second} agree on {share_text(one.share)} of {one.questions} claims{kappa}"
             console.print(escape(words))
     for question in left[:NAMED]:
         console.print(f"  {question.state}: {escape(question.sentence)}")
@@ -454,10 +454,15 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
     if left and not check and len(review.decisions):
         where = visible(str(review.decisions.path))
         rejected = any(one.state == "rejected" for one in left)
-        more = "; what was rejected goes with a refit, such as --rounds 5" if rejected else ""
-        console.print(f"Answers are in {escape(where)}; the same command goes on from there{more}")
+        more = (
+            "; what was rejected goes with a refit, such as --rounds 5, and with --claims confirmed only what is known "
+            "to be true takes its place"
+        )
+        console.print(f"Answers are in {escape(where)}; the same command goes on from there{more if rejected else ''}")
+    total = sum(review.counts().values())
+    why = f"{total - len(left):,} of {counted(total, 'claim')} confirmed" if left else problems[0] if problems else ""
     remedy = "" if left or check else " Every claim is confirmed: with --sign it is signed."
-    console.print(escape(signature_sentence(review.model) or f"Not signed: {problems[0]}.{remedy}"))
+    console.print(escape(signature_sentence(review.model) or f"Not signed: {why}.{remedy}"))
     if found.rounds:
         console.print(f"The refitted model is in {escape(str(target))}")
     return check and bool(problems)

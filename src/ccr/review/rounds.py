@@ -286,13 +286,13 @@ def out_of_fold(
     probabilities = np.zeros((len(numbers), len(model.classes)))
     for number in range(folds):
         if tell is not None:
-            tell(number, folds, "fitting without a part")
+            tell(number, folds, "measuring accuracy by refits")
         held, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
         fitted = refit(model, take_rows(X, rest), labels[rest], knowledge=known)
         columns = np.searchsorted(model.classes, fitted.classes)
         probabilities[np.ix_(held, columns)] = fitted.predict_proba(take_rows(X, held))
     if tell is not None:
-        tell(folds, folds, "fitting without a part")
+        tell(folds, folds, "measuring accuracy by refits")
     winner = probabilities.argmax(axis=1)
     return OutOfFold(probabilities, model.classes[winner], fold, winner == numbers)
 

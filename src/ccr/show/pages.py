@@ -54,12 +54,12 @@ def knowledge_in_words(found: Evaluation) -> str:
     """What was measured of a model that was fitted with knowledge: its claims, truth, transfer and text fidelity."""
     assert found.claims is not None
     parts = [claims_in_words(found.claims)]
-    if (truth := found.truth_to_tell) is not None:
+    if found.truth is not None and found.is_told:
         unknown = f" ({found.unanswered:.1%} have none)" if found.unanswered else ""
-        parts.append(f"{truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class")
+        parts.append(f"{found.truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class")
     if found.without_reason:
         parts.append(f"{found.without_reason:.1%} of the images show none of the concepts that the model may use")
-    if found.transfer is not None:
+    if found.transfer is not None and found.is_told:
         parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
     if found.text_fidelity is not None:
         mean, least = map(fidelity_text, found.text_fidelity)

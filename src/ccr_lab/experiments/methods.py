@@ -314,24 +314,28 @@ METHODS = (
         "CCR, ball, angular",
         "ours",
         partial(_ball, dispersion=Angular()),
-        "the same, dispersed as there",
+        "the same, with concepts spread apart as in the paper",
     ),
     Method(
         "baseline-angular",
         "baseline, ball, angular",
         "ours",
         partial(_ball, dispersion=Angular(), refined=False),
-        "that one's baseline",
+        "the same as CCR, ball, angular, but concepts stay as embedded",
     ),
     Method(
-        "ccr-none", "CCR, ball, undispersed", "ours", partial(_ball, dispersion=None), "concepts not spread apart first"
+        "ccr-none",
+        "CCR, ball, undispersed",
+        "ours",
+        partial(_ball, dispersion=None),
+        "the same, not spread apart at all",
     ),
     Method(
         "baseline-none",
         "baseline, ball, undispersed",
         "ours",
         partial(_ball, dispersion=None, refined=False),
-        "that one's baseline",
+        "the same as CCR, ball, undispersed, but concepts stay as embedded",
     ),
     Method(
         "ccr-unbound",
