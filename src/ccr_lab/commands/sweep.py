@@ -16,7 +16,6 @@ from ccr.cli.common import (
     Json,
     Ray,
     StoreEncoder,
-    check_folder,
     console,
     fitting,
     note,
@@ -103,7 +102,6 @@ def sweep(
     for setting in settings:
         chosen_candidates(candidates, str(setting.weights))
     opened = EmbeddingStore.open(store)
-    check_folder(out)
     task: dict[str, Any] = {**with_validation(opened, "a sweep"), "cache": RunCache(out / "runs")}
     task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template)
     task["options"] = {
