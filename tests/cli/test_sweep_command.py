@@ -72,8 +72,9 @@ def test_a_sweep_from_grid_to_recommended_model(
 
 
 def test_a_sweep_says_what_it_chose_and_by_which_rule(workspace: Path, tmp_path: Path) -> None:
-    typed = arguments(workspace, tmp_path, *GRID, "--over", "dispersion=none,symmetric:0.9", "--epochs", 1)
-    done = run(*typed, "--no-center", "--at-most", 4)
+    grid = *GRID, "--over", "dispersion=none,symmetric:0.9", "--over", "center=none"
+    typed = arguments(workspace, tmp_path, *grid, "--epochs", 1)
+    done = run(*typed, "--at-most", 4)
     assert done.exit_code == 0
     text = " ".join(done.output.split())
     assert "the best validation accuracy of the settings that are short enough" in text
@@ -81,7 +82,7 @@ def test_a_sweep_says_what_it_chose_and_by_which_rule(workspace: Path, tmp_path:
     assert "--no-center" in text
     recommended = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))["recommended"]
     assert recommended["validation_length"]["mean"] <= 4 * 1.02
-    none = run(*typed, "--no-center", "--at-most", 1)
+    none = run(*typed, "--at-most", 1)
     assert "No setting has at most 1 concepts" in none.output
 
 
@@ -122,7 +123,6 @@ def test_a_sweep_takes_the_length_that_fit_takes(workspace: Path, tmp_path: Path
         ["--over", "weights=0"],
         ["--over", "length=5", "--over", "length=6"],
         ["--over", "length=5", "--over", "threshold=0.1"],
-        ["--over", "center=none,data", "--no-center"],
         ["--over", "dispersion=wild"],
     ],
 )

@@ -108,7 +108,7 @@ def test_axes_and_grids() -> None:
         (12, 0.1, "none"),
         (12, 0.1, "data"),
     ]
-    threshold = grid([parse_axis("threshold=0.1")], Setting(center="none"))[0]
+    threshold = grid([parse_axis("threshold=0.1"), parse_axis("center=none")])[0]
     assert (threshold.length, threshold.threshold, threshold.center) == (None, 0.1, "none")
     assert threshold.name == "threshold 0.1, center none"  # the rest is the classifier's own
 
@@ -291,7 +291,7 @@ def test_a_finished_fit_is_found_again_by_its_content(
         (digits.concepts, {"options": {"max_iter": 3}}),
         (digits.concepts, {"seeds": (2,)}),
         (digits.concepts, {"settings": grid([parse_axis("length=5")])}),
-        (digits.concepts, {"settings": grid([parse_axis("length=4")], Setting(center="none"))}),
+        (digits.concepts, {"settings": grid([parse_axis("length=4"), parse_axis("center=none")])}),
     ]
     for concepts, change in changes:
         with pytest.raises(Refitted):

@@ -94,8 +94,8 @@ def _check_out(out: Path, given: Iterable[Any], *, is_file: bool) -> None:
     if not is_url(out):
         if is_file and out.is_dir():
             raise CCRError(f"--out must be a file, but {out} is a folder: name a file in it")
-        if not is_file:
-            check_folder(out)
+        if not is_file and out.exists() and not out.is_dir():
+            raise CCRError(f"--out must be a folder, but {out} is a file: choose another name")
     check_writable(out)
     if is_url(out) or not out.is_file():
         return
@@ -387,12 +387,6 @@ def fitting() -> Iterator[OnProgress]:
     kernels.warm_up(note, elsewhere=True)
     with warnings_as_notes(), bar() as tell:
         yield tell
-
-
-def check_folder(out: Path | None) -> None:
-    """Refuse an --out that is a file where a folder is wanted."""
-    if out is not None and out.exists() and not out.is_dir():
-        raise CCRError(f"--out must be a folder, but {out} is a file: choose another name")
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> list[str]:

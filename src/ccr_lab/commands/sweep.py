@@ -16,7 +16,6 @@ from ccr.cli.common import (
     Json,
     Ray,
     StoreEncoder,
-    check_folder,
     console,
     fitting,
     note,
@@ -67,10 +66,6 @@ def sweep(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for finished runs, tables and figures.")] = Path("ccr-sweep"),
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: as many as help.")] = None,
-    center: Annotated[
-        bool | None,
-        typer.Option("--center/--no-center", help="For every setting: measure from the data's means. Default: yes."),
-    ] = None,
     template: Template = None,
     encoder: StoreEncoder = None,
     candidates: Candidates = None,
@@ -103,11 +98,10 @@ def sweep(
     from ccr_lab.experiments.cache import RunCache
     from ccr_lab.experiments.sweep import run_sweep, with_validation
 
-    settings = _grid(over, center, len(read_concepts(concepts)))
+    settings = _grid(over, len(read_concepts(concepts)))
     for setting in settings:
         chosen_candidates(candidates, str(setting.weights))
     opened = EmbeddingStore.open(store)
-    check_folder(out)
     task: dict[str, Any] = {**with_validation(opened, "a sweep"), "cache": RunCache(out / "runs")}
     task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template)
     task["options"] = {
@@ -134,17 +128,13 @@ def sweep(
         _show(results, chosen, at_most, command, out)
 
 
-def _grid(over: list[str], center: bool | None, concepts: int) -> list[Setting]:
+def _grid(over: list[str], concepts: int) -> list[Setting]:
     """The settings of the --over axes, with the length that `ccr fit` would take; a mistake in them is misuse."""
     from ccr.coding.coders import usual_length
-    from ccr_lab.experiments.sweep import Setting, grid, parse_axis
+    from ccr_lab.experiments.sweep import grid, parse_axis
 
     try:
-        axes = [parse_axis(text) for text in over]
-        if center is not None and "center" in [axis.name for axis in axes]:
-            raise CCRError("give --over center=... or --center/--no-center, not both: the axis sets it")
-        base = Setting(center="none" if center is False else "data")
-        return grid(axes, base, length=usual_length(concepts))
+        return grid([parse_axis(text) for text in over], length=usual_length(concepts))
     except CCRError as error:
         raise typer.BadParameter(f"--over: {error}") from None
 

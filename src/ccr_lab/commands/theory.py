@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ccr.cli.common import Json, bar, check_folder, console, note, print_json, write_files
+from ccr.cli.common import Json, bar, console, note, print_json, write_files
 from ccr.cli.common_photo import plain_table
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ def theory(
     """
     from ccr_lab.theory import run_claims
 
-    check_folder(out)
     real, spreads = ((), ()) if store is None else _on_embeddings(store, seed)
     with bar() as tell:
         results = (*run_claims(instances, seed, tell), *real)
