@@ -259,7 +259,7 @@ def _make_all(browser: Any, running: serving.Running, out: Path, only: set[str])
     make(STATES, places, acting=True)
     _sign(bench)
     make(SIGNED, places, "signed-")
-    bench.read_only = True
+    bench.read_only, bench.decides = True, False
     make(READ_ONLY, places, "read-only-")
 
 

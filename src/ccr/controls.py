@@ -4,7 +4,7 @@ embeddings, cross-validation, and refits that show how stable its explanations a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
@@ -96,7 +96,10 @@ def refinement_gain(
 
     with one_thread_each(jobs) as pool:
         waiting = [pool.submit(fit, seed, chosen) for seed in seeds for chosen in settings]
-        fitted = [future.result() for future in _finished(waiting, tell)]
+        tell(0, len(waiting), "fitting models")  # the first may wait for the compiler
+        for number, _ in enumerate(as_completed(waiting), start=1):
+            tell(number, len(waiting), "fitting models")
+        fitted = [future.result() for future in waiting]
         baselines, refined = fitted[::2], fitted[1::2]
         # Codes of all concepts, where they stay, are the same for every seed, and the solved head has no seed.
         whole = fit(seeds[0], {**unrefined(options), "weights_per_class": None, "max_iter": 1})
@@ -115,14 +118,6 @@ def one_thread_each(jobs: int) -> Iterator[ThreadPoolExecutor]:
             yield pool
     finally:
         torch.set_num_threads(before)
-
-
-def _finished(waiting: Sequence[Future[Any]], tell: OnProgress) -> Sequence[Future[Any]]:
-    """The same, all done."""
-    tell(0, len(waiting), "fitting models")  # the first may wait for the compiler
-    for number, _ in enumerate(as_completed(waiting), start=1):
-        tell(number, len(waiting), "fitting models")
-    return waiting
 
 
 def refitted_accuracy(baseline: ConceptClassifier, train: Part, test: Part) -> float:

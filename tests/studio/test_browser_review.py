@@ -193,6 +193,22 @@ def test_an_answer_waits_for_nothing_and_redraws_only_what_it_changes(work: Stud
     expect(page.locator(".review-bar b")).to_contain_text("1 of")
 
 
+def test_a_window_with_answers_on_their_way_asks_before_it_closes(work: Studio) -> None:
+    page, asked, waiting = opened(work), list[str](), list[Any]()
+    page.on("dialog", lambda box: (asked.append(box.type), box.dismiss()))
+    page.route("**/api/decisions", lambda route: waiting.append(route))
+    page.keyboard.press("y")
+    until(page, lambda: waiting)
+    page.close(run_before_unload=True)
+    until(page, lambda: asked)
+    assert asked == ["beforeunload"]
+    work.problems.clear()  # this question was wanted
+    waiting.pop().continue_()
+    expect(page.locator(".review-bar b")).to_contain_text("1 of")
+    with page.expect_event("close"):
+        page.close(run_before_unload=True)
+
+
 def test_an_undo_button_takes_back_its_own_answer(work: Studio) -> None:
     """Also where another answer was given since."""
     page = opened(work)
@@ -268,6 +284,20 @@ def test_concepts_next_in_line_are_ticked_with_their_photos_in_sight(work: Studi
     line.locator("summary").click()
     expect(line.locator(".mine .tile")).to_have_count(6)
     expect(line.locator(".others .tile")).to_have_count(4)
+    page.set_viewport_size({"width": 390, "height": 844})
+    line = page.locator(".next-line").last
+    yes, no = (line.get_by_role("button", name=name).bounding_box() for name in ("Yes, ", "No, "))
+    assert yes["y"] == no["y"]
+
+
+def test_the_bar_of_a_review_is_one_line(look: Studio) -> None:
+    page = look.open("#review")
+    page.set_viewport_size({"width": 1360, "height": 850})
+    page.evaluate("""() => {
+        document.querySelector('#review-refit').firstChild.data = 'Refit without 33 claims';
+        [...document.querySelectorAll('.review-bar .ghost')].at(-1).textContent = 'reviewer: bernadette';
+    }""")
+    assert page.locator(".review-bar").bounding_box()["height"] < 72
 
 
 def until(page: Any, holds: Any) -> None:

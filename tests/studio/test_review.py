@@ -149,7 +149,7 @@ def test_a_concept_that_was_taught_anew_is_asked_again_and_a_renamed_one_is_not(
     renamed = next(one for one in claims if one["concept"] != taught["concept"])
     for one in (taught, renamed):
         decide(client, one, "yes")
-    bench.teach(taught["concept"], [0, 1, 2], [20, 21, 22], by_name=True)
+    bench.teach(taught["concept"], [0, 1, 2], [20, 21, 22])
     bench.edit("rename", {"concept": renamed["concept"], "to": "another name"})
     states = {(one["class"], one["concept"]): one["state"] for one in claims_of(client)}
     assert states[taught["class"], taught["concept"]] == "open"

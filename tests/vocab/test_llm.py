@@ -162,10 +162,8 @@ def test_a_server_whose_answer_has_no_end_is_given_up(tmp_path, monkeypatch):
 
             threading.Thread(target=drip, daemon=True).start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-            before = time.monotonic()
             found = ask(["cat"], Endpoint(url, "tiny", attempts=1, timeout=5.0), tmp_path)
             assert "no end after 0.6 seconds" in found.failed["cat"]
-            assert time.monotonic() - before < 5.0
 
 
 def test_a_server_says_how_long_to_wait(server, tmp_path, monkeypatch):

@@ -43,8 +43,8 @@ from ccr.encoders.registry import (
     unit,
     warn_cut,
 )
-from ccr.errors import FormatError
 from ccr.explain import Frame, PatchTerms
+from ccr.io.files import format_errors
 from ccr.utils.arrays import import_extra
 from ccr.utils.threads import Workers
 
@@ -465,9 +465,9 @@ def _forms(word: str) -> tuple[str, ...]:
 
 def load_adapter(path: Path = ADAPTER_FILE) -> TextAdapter:
     """The adapter that ships with the package, or another one of the same form."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
+    with format_errors(path, "be a text adapter as tools/train_text_adapter.py writes it", "install ccr-xai again"):
         with safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no mapping
@@ -484,10 +484,6 @@ def load_adapter(path: Path = ADAPTER_FILE) -> TextAdapter:
         )
         _check_parts(adapter, len(words))
         return adapter
-    except (OSError, KeyError, ValueError, TypeError, SafetensorError) as error:
-        raise FormatError(
-            f"{path} must be a text adapter as tools/train_text_adapter.py writes it: {error}; install ccr-xai again"
-        ) from error
 
 
 def _check_parts(adapter: TextAdapter, words: int) -> None:

@@ -566,9 +566,11 @@ def _unpack_seen(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], c
     facts = tensor(tensors, "claim_facts", (len(claim), 3), narrow=False)
     counts = np.array(images["classes"], np.int64)
     fits = claim.ndim == 2 and claim.shape[1:] == (2,) and claim.dtype == np.int64 and counts.shape == (classes,)
+    right = int(images["right"])
+    fits = fits and bool((counts >= 0).all()) and 0 <= right <= counts.sum()
     require(fits, "evidence of images on its claims is damaged", "save it again")
     shown, anywhere, gained = facts.T
-    return ClaimEvidence(claim, shown, anywhere, gained, counts, int(images["right"]))
+    return ClaimEvidence(claim, shown, anywhere, gained, counts, right)
 
 
 def _unpack_calibration(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], n: int) -> Calibration | None:

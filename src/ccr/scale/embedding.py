@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -131,14 +130,9 @@ class StorePart(Chunk):
 
     def facts(self) -> dict[str, Any]:
         """Counts of this part that add up to the totals of the store."""
-        return {
-            "rows": len(self.metadata),
-            "skipped": self.skipped,
-            "reused": self.reused,
-            "crossing": self.crossing,
-            "splits": dict(Counter(row["split"] for row in self.metadata if row["split"] is not None)),
-            "labels": dict(Counter(row["label"] for row in self.metadata if row["label"] is not None)),
-        }
+        totals = Totals()
+        totals.add(self)
+        return vars(totals)
 
 
 def part_path(folder: AnyPath, number: int) -> AnyPath:

@@ -39,12 +39,13 @@ CLOSE_UP = frozenset(
         *("waste", "packaging", "fabrics", "shoes", "tools", "jewellery", "rocks and minerals", "tableware"),
     }
 )
-#: Where more than this share of the classes is of one domain, others need `LEAST_SHARE`: french fries among dishes
-#: are no vegetables, and a pothole brings no lakes to cracks. Where half are objects, all narrow domains do: a stapler
-#: makes no machines of pencils and rulers.
-AGREED, LEAST_SHARE = 1 / 2, 0.2
-#: Where so many are, broad domains need it, too: leather among fabrics does not make them materials.
-BROAD_SHARE = 2 / 3
+#: Where more than this share of the classes is of one domain, one class alone makes no other: a pothole brings no lakes
+#: to cracks, a marble no rocks to toys.
+MOST = 1 / 2
+#: Where such a share is, others need `LEAST_SHARE`: french fries among dishes are no vegetables; and broad domains need
+#: it, too: leather among fabrics does not make them materials. Where half are objects, all narrow domains need
+#: `LEAST_SHARE`: a stapler makes no machines of pencils and rulers.
+AGREED, LEAST_SHARE = 2 / 3, 0.2
 #: Names (half of them where they are few), and the share of all, that must agree on a domain where WordNet has one for
 #: less than half of them: by two of six, defects of circuits were landscapes.
 LEAST_NAMES, LEAST_NAMED = 3, 0.4
@@ -142,7 +143,7 @@ def fitting_domains(
         # A bench and a phone booth are objects first: alone among them, they bring no furniture and no rooms.
         fits = _shared(placed, len(classes), "WordNet", least=1, alone=False)
         narrow = {name for name, found in placed.items() if found & fits.keys() - BROAD}
-        if len(narrow) >= BROAD_SHARE * len(classes):
+        if len(narrow) >= AGREED * len(classes):
             return fits
         return {"objects": f"fits objects: {_listed(things)} (WordNet)", **fits}
     needed = max(min(LEAST_NAMES, len(classes) / 2), LEAST_NAMED * len(classes))
@@ -171,8 +172,9 @@ def _shared(
         for domain in domains:
             named.setdefault(domain, []).append(name)
     most = max((len(names) for domain, names in named.items() if domain not in BROAD), default=0)
-    needed = max(least, LEAST_SHARE * total if most > AGREED * total or not alone else 0)
-    broad = max(needed, BROAD_SHARE * total if most >= BROAD_SHARE * total else 0)
+    agreed = most >= AGREED * total
+    needed = max(least, 2 if most > MOST * total else 0, LEAST_SHARE * total if agreed or not alone else 0)
+    broad = max(needed, AGREED * total if agreed else 0)
     order = [name for name in read_domains() if len(named.get(name, ())) >= (broad if name in BROAD else needed)]
     return {domain: f"fits {domain}: {_listed(named[domain])} ({source})" for domain in order}
 

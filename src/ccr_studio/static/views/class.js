@@ -4,8 +4,7 @@ import { first, write } from "../address.js";
 import { get, latest } from "../api.js";
 import { bdi, card, classLink, conceptLink, empty, fill, fixed, h, icon, many, muted, spinner } from "../dom.js";
 import { strip } from "../tiles.js";
-
-const MARKS = { confirmed: "✓", rejected: "×", unclear: "?", disputed: "!", open: "○" };
+import { STATES } from "./review.js";
 
 export default function classPage(root, values, app) {
   let name = first(values, "name", "");
@@ -79,7 +78,7 @@ export default function classPage(root, values, app) {
                         "tr",
                         h("td", conceptLink(claim.concept)),
                         h("td", fixed(claim.weight)),
-                        h("td.text.nowrap", `${MARKS[claim.state]} ${claim.state}`),
+                        h("td.text.nowrap", STATES[claim.state].join(" ")),
                       ),
                     ),
                   ),

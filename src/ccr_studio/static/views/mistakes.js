@@ -223,7 +223,9 @@ export default function mistakes(root, values, app) {
               : "On average, of the difference between the two classes:",
           ),
           isHeld()
-            ? muted("These sums are of the model itself, which saw the photos in training and may say otherwise.")
+            ? muted(
+                "These sums are of the model itself, not of the refits that had not seen the photos: it may say otherwise.",
+              )
             : null,
           h("h3", "spoke for ", classLink(predicted)),
           one.spoke_for.length ? terms(one.spoke_for) : muted("nothing but the bias"),

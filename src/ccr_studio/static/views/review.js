@@ -24,7 +24,7 @@ import {
 } from "../dom.js";
 import { strip } from "../tiles.js";
 
-const STATES = {
+export const STATES = {
   confirmed: ["✓", "confirmed"],
   rejected: ["×", "rejected"],
   unclear: ["?", "unclear"],
@@ -38,6 +38,11 @@ const REASONS = [
   ["true of all classes", "true of all classes"],
   ["not to be seen", "photos do not show it"],
 ];
+// Answers on their way to the log: whoever closes the window before they are there is asked first.
+let unsent = 0;
+window.addEventListener("beforeunload", (event) => {
+  if (unsent) event.preventDefault();
+});
 const VIEWS = [
   ["class", "by class"],
   ["concept", "by concept"],
@@ -487,7 +492,7 @@ export default function review(root, values, app) {
     try {
       const { concepts } = await get("claims/next", { class: label }, lining.signal());
       const answer = (concept, said) => async (event) => {
-        const row = event.target.closest(".next-line");
+        const row = event.target.closest("div.next-line");
         if (await send({ class: label, concept, answer: said })) row.remove();
       };
       fill(
@@ -504,16 +509,19 @@ export default function review(root, values, app) {
                   h("summary", sentence({ class: label, concept })),
                 ),
                 h(
-                  "button",
-                  { disabled: !may(), "aria-label": `Yes, ${concept}`, onclick: answer(concept, "yes") },
-                  icon("check"),
-                  "Yes",
-                ),
-                h(
-                  "button",
-                  { disabled: !may(), "aria-label": `No, ${concept}`, onclick: answer(concept, "no") },
-                  icon("cross"),
-                  "No",
+                  "span.row",
+                  h(
+                    "button",
+                    { disabled: !may(), "aria-label": `Yes, ${concept}`, onclick: answer(concept, "yes") },
+                    icon("check"),
+                    "Yes",
+                  ),
+                  h(
+                    "button",
+                    { disabled: !may(), "aria-label": `No, ${concept}`, onclick: answer(concept, "no") },
+                    icon("cross"),
+                    "No",
+                  ),
                 ),
               ),
             )
@@ -607,11 +615,14 @@ export default function review(root, values, app) {
     if (!name || !may()) return null;
     const done = sent.then(() => post("decisions", { by: name, reason: "", ...body }));
     sent = done.catch(() => {});
+    unsent += 1;
     try {
       return (await done).decision;
     } catch (error) {
       app.fail(error);
       return null;
+    } finally {
+      unsent -= 1;
     }
   }
 
