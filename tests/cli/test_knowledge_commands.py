@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from ccr import ConceptModel, EmbeddingStore, Knowledge
+from ccr.cli.common_data import note_coverage
 from ccr.errors import CCRError
 from ccr.vocab import read_concepts
 from tests.cli.conftest import as_json, run
@@ -211,3 +212,13 @@ def test_a_sweep_takes_a_table(made: tuple[Path, Path, Path], tmp_path: Path) ->
     found = as_json(*given, "--knowledge", known, "--candidates", 2, "--out", tmp_path / "sweep")
     assert "--candidates 2.0" in found["recommended"]["command"]
     assert f"--knowledge {known}" in found["recommended"]["command"]
+
+
+def test_rows_for_every_class_are_not_taken_for_knowledge_silently(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "answers.csv"
+    for rows, told in (("pear,green,yes", False), ("pear,green,yes\n*,shelf,no", True)):
+        table.write_text(f"class,concept,answer\n{rows}\n", encoding="utf-8")
+        note_coverage(Knowledge.read(table), ["pear", "apple"], ["green", "shelf"])
+        assert ("rows of the class * are for `ccr review --answers` alone" in capsys.readouterr().err) is told

@@ -349,6 +349,8 @@ def note_coverage(knowledge: Knowledge, classes: Sequence[str], concepts: Sequen
         if names:
             shown = listed([in_doubt(name, apart.meant) for name in names], 5)
             note(f"{what}: {len(names)} ({shown})")
+    if "*" in apart.extra_classes:
+        note("rows of the class * are for `ccr review --answers` alone: here each class needs a row of its own")
 
 
 def in_doubt(name: str, meant: Mapping[str, str]) -> str:

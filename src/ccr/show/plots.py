@@ -218,7 +218,7 @@ def located(
     for axis, (heading, below, shown) in zip(axes, drawn, strict=False):
         axis.imshow(np.asarray(shown))
         set_title(axis, heading, 9)
-        axis.text(0, -0.04, below, transform=axis.transAxes, va="top", fontsize=7, color=INK)
+        axis.text(0, -0.04, below, transform=axis.transAxes, va="top", fontsize=7, color=INK, parse_math=False)
     for axis in axes:
         axis.set_axis_off()
     colours = LinearSegmentedColormap.from_list("for-against", [AGAINST, "#dddddd", FOR])
