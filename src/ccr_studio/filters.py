@@ -233,16 +233,13 @@ class Selections:
         if self._folder is None or len(key) != 16 or not all(letter in "0123456789abcdef" for letter in key):
             raise _unknown()
         try:
-            rows = np.array(map_array(self._folder / f"{key}.npy", "be a selection", "select again"))
+            kept = map_array(self._folder / f"{key}.npy", "be a selection", "select again")
         except FormatError:
             raise _unknown() from None
-        if (
-            rows.ndim != 1
-            or rows.dtype != np.int64
-            or not len(rows)
-            or rows.min() < 0
-            or rows.max() >= len(self.photos)
-        ):
+        if kept.ndim != 1 or kept.dtype != np.int64 or not 0 < len(kept) <= len(self.photos):  # before it is read
+            raise _unknown()
+        rows = np.array(kept)
+        if rows.min() < 0 or rows.max() >= len(self.photos):
             raise _unknown()
         return self._kept.put(key, rows)
 

@@ -163,7 +163,9 @@ def test_a_damaged_session_is_refused_in_words(bench: Workbench, content: str) -
     path.write_text(content)
     with pytest.raises(FormatError, match="session"):
         StudioSession.open(bench.folder, None)
-    for change in ({"position": 9}, {"next": 0}, {"steps": [{"id": "x"}]}, {"looked": 3}):
+    edits: list[dict[str, Any]] = [{}, {"action": "teach", "name": "x", "shows": 3.5}]  # they broke every page
+    steps = [{"steps": [{**good["steps"][0], "edit": edit}]} for edit in edits]
+    for change in ({"position": 9}, {"next": 0}, {"steps": [{"id": "x"}]}, {"looked": 3}, *steps):
         path.write_text(json.dumps({**good, **change}))
         with pytest.raises(FormatError, match="session"):
             StudioSession.open(bench.folder, None)

@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -128,21 +128,40 @@ class Servers:
         return host, port
 
     def _studio(self, name: str, *, read_only: bool, decides: bool = False) -> TestClient:
-        folder = self.folder / name
-        bench = Workbench(
-            EmbeddingStore.open(self.store),
-            self.model,
-            folder=folder / "session",
-            models=folder / "models",
-            load_encoder=SmallEncoder,
-            read_only=read_only,
-            decides=decides,
-        )
-        bench.layout = Layout(bench.photos, folder, method="pca", keep=not read_only)  # UMAP compiles for a while
+        bench = self.bench(self.folder / name / "session", self.model, read_only=read_only, decides=decides)
         bench.start()
         self._open.callback(bench.close)
-        app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
-        return self._open.enter_context(TestClient(app, base_url=ADDRESS))
+        return self._open.enter_context(client_of(bench))
+
+    def bench(self, folder: Path, model: ConceptModel | None, **options: Any) -> Workbench:
+        """A workbench on the session in a folder, or on a new one with this model."""
+        bench = Workbench(
+            EmbeddingStore.open(self.store),
+            model,
+            folder=folder,
+            models=folder.parent / "models",
+            load_encoder=SmallEncoder,
+            **options,
+        )
+        bench.layout = Layout(bench.photos, folder.parent, method="pca", keep=not bench.read_only)  # UMAP compiles
+        return bench
+
+    @cached_property
+    def session(self) -> Path:
+        """A session with two edits, a lesson, a selection and a correction."""
+        folder = self.folder / "worked on" / "session"
+        with closing(self.bench(folder, self.model)) as bench:
+            bench.edit("suppress", {"concept": self.model.names[0]})
+            bench.edit("rename", {"concept": self.model.names[1], "to": "another name"})
+            bench.teach("taught", [0, 1, 2], [3, 4, 5], by_name=False)
+            bench.selections.add([0, 1, 2])
+            bench.correct(int(bench.photos.training[0]), "leave out", "yes", by="me")
+        return folder
+
+
+def client_of(bench: Workbench) -> TestClient:
+    """A client of the studio on a workbench, which its end closes."""
+    return TestClient(studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY)), base_url=ADDRESS)
 
 
 class Api:

@@ -251,11 +251,13 @@ class Place:
         """All files below, in order of their names."""
         from pyarrow.fs import FileSelector
 
-        infos = self.tried(
-            lambda: self.filesystem().get_file_info(FileSelector(self.key, allow_not_found=True, recursive=True))
-        )
-        files = [Entry(info.path[len(self.key) :].lstrip("/"), int(info.size)) for info in infos if info.is_file]
-        return sorted(files)
+        def files() -> list[Entry]:  # a name that is no text is an error of the listing
+            infos = self.filesystem().get_file_info(FileSelector(self.key, allow_not_found=True, recursive=True))
+            return sorted(
+                Entry(info.path[len(self.key) :].lstrip("/"), int(info.size)) for info in infos if info.is_file
+            )
+
+        return self.tried(files)
 
     def iterdir(self) -> Iterator[Place]:
         """Places directly below this one."""

@@ -68,8 +68,9 @@ def lesson_of(model: ConceptModel, name: str) -> Lesson:
     found: dict[str, Lesson] = {}
     for entry in model.provenance.edits:
         if entry["action"] == "teach":
-            rows = [entry[side] if isinstance(entry[side], Sequence) else () for side in ("shows", "lacks")]
-            found[entry["name"]] = Lesson(tuple(rows[0]), tuple(rows[1]), entry.get("error"))
+            given = (entry.get(side) for side in ("shows", "lacks"))  # of older versions: their number alone
+            shows, lacks = (tuple(side) if isinstance(side, Sequence) else () for side in given)
+            found[entry["name"]] = Lesson(shows, lacks, entry.get("error"))
         elif entry["action"] == "rename" and entry["concept"] in found:
             found[entry["to"]] = found.pop(entry["concept"])
         elif entry["action"] == "suppress":
