@@ -20,7 +20,6 @@ from playwright.sync_api import Page, sync_playwright
 from ccr.data.store import EmbeddingStore
 from ccr.io.files import write_bytes
 from ccr.model import ConceptModel
-from ccr.review import Decisions, Review
 from ccr_studio import serving
 from ccr_studio.work.workbench import Workbench
 
@@ -265,13 +264,12 @@ def _make_all(browser: Any, running: serving.Running, out: Path, only: set[str])
 
 def _sign(bench: Workbench) -> None:
     """Every claim confirmed, one concept never a reason, and signed."""
-    decisions = Decisions(bench.folder / "decisions.jsonl")
-    review = Review(bench.now().model, decisions)
+    review = bench.review(bench.now().model)
     for claim in review.claims():
         review.decide(claim.label, claim.concept, "yes", by="ann")
     unused = next(name for name in review.concepts.names if name not in bench.now().model.names)
     review.strike(unused, by="ann")
-    bench.sign(decisions, by="ann", policy="one")
+    bench.sign("ann")
 
 
 def _sheets(windows: dict[str, Any], address: str, act: Act, out: Path, name: str) -> None:

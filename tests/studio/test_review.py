@@ -82,6 +82,21 @@ def test_rejected_claims_are_gone_after_the_refit_and_the_rest_can_be_signed(
     assert client.get("/api/signature").json()["signature"] is None  # any edit ends it
 
 
+def test_every_refit_forbids_what_was_rejected_until_it_is_taken_back(client: TestClient, bench: Workbench) -> None:
+    """The refit of the bench brought a rejected claim back, and that of the review kept one that was taken back."""
+    first = claims_of(client)[0]
+    pair = (first["class"], first["concept"])
+    decide(client, first, "no")
+    client.post("/api/refit", json={})
+    finish(bench)
+    assert pair not in {(one["class"], one["concept"]) for one in claims_of(client)}
+    assert not bench.session.flattered()
+    client.post("/api/decisions/undo", json={"by": "ann"})
+    client.post("/api/review/refit")
+    finish(bench)
+    assert pair in {(one["class"], one["concept"]) for one in claims_of(client)}
+
+
 def test_a_refit_with_only_what_was_confirmed_leaves_nothing_open_and_names_thin_classes(
     client: TestClient, bench: Workbench
 ) -> None:

@@ -12,11 +12,11 @@ from fastapi.responses import PlainTextResponse
 from pydantic import Field
 
 from ccr.errors import CCRError
-from ccr.review import Decision, Decisions, Review, ReviewEvidence, review_rows
+from ccr.review import Decision, Review, ReviewEvidence, review_rows
 from ccr.review.decisions import ReviewerAgreement
 from ccr.review.rounds import COLUMNS, claims_only_of, review_table, thin_classes
 from ccr.utils.texts import csv_text
-from ccr_studio.api.bench import JobInfo, SessionState, effect_of, job_info, state_of
+from ccr_studio.api.bench import JobInfo, SessionState, effect_of, state_of
 from ccr_studio.api.common import (
     Called,
     ClassCount,
@@ -166,11 +166,7 @@ def review_router(bench: Workbench) -> APIRouter:
     @router.post("/review/refit", operation_id="review_refit")
     def refit(claims: Literal["open", "confirmed"] = "open") -> JobInfo:
         """Refit with what was decided: what was rejected gets no weight, what was confirmed grounds its concept."""
-        bench.check_writable()
-        known = reviewing.review(bench.now()).knowledge()
-        job = job_info(bench.refit("full", {"claims": claims} if len(known) else {}, knowledge=known))
-        assert job is not None
-        return job
+        return JobInfo.model_validate(bench.refit("full", {"claims": claims}), from_attributes=True)
 
     @router.get("/review/round", operation_id="last_round")
     def last_round() -> LastRound:
@@ -180,7 +176,7 @@ def review_router(bench: Workbench) -> APIRouter:
     @router.post("/sign", operation_id="sign_model")
     def sign_model(body: Reviewer) -> SessionState:
         """Sign the model, once every claim is confirmed; the next edit ends the signature."""
-        bench.sign(reviewing.decisions, by=body.by, policy=reviewing.policy)
+        bench.sign(body.by)
         return state_of(bench)
 
     @router.get("/signature", operation_id="signature")
@@ -221,8 +217,7 @@ class Reviewing:
     """Reviews of the models of a workbench. What is measured is kept for the last model that was asked about."""
 
     def __init__(self, bench: Workbench) -> None:
-        self.bench, self.policy = bench, bench.policy
-        self.decisions = Decisions(bench.log)
+        self.bench, self.decisions, self.policy = bench, bench.decisions, bench.policy
         self._lock = threading.Lock()
         self._review: tuple[str, Review] | None = None
         self._evidence: tuple[SeenModel, ReviewEvidence, np.ndarray] | None = None
@@ -232,7 +227,7 @@ class Reviewing:
         with self._lock:
             self.decisions.refresh()
             if self._review is None or self._review[0] != seen.version:
-                self._review = (seen.version, Review(seen.model, self.decisions, policy=self.policy))
+                self._review = (seen.version, self.bench.review(seen.model))
             return self._review[1]
 
     def overview(self, seen: SeenModel, viewer: str | None) -> Overview:
