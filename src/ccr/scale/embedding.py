@@ -164,8 +164,8 @@ def load_part(path: AnyPath, dimension: int, dtype: str) -> StorePart | None:
         if isinstance(path, Place) and not path.is_file():
             return None
         arrays = read_arrays(path)
-        parts = (arrays[name] for name in ("embeddings", "samples", "firsts"))
-        part = StorePart(*parts, **json.loads(arrays["facts"].tobytes()))
+        facts = json.loads(arrays["facts"].tobytes())
+        part = StorePart(arrays["embeddings"], arrays["samples"], arrays["firsts"], **facts)
         rows = len(part.metadata)
         whole = part.embeddings.shape == (rows, dimension) and part.embeddings.dtype == dtype
         return part if whole and len(part.samples) == len(part.firsts) == rows else None

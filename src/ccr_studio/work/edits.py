@@ -68,9 +68,9 @@ def lesson_of(model: ConceptModel, name: str) -> Lesson:
     found: dict[str, Lesson] = {}
     for entry in model.provenance.edits:
         if entry["action"] == "teach":
-            shows, lacks = (entry.get(side) for side in ("shows", "lacks"))  # of older versions: their number alone
-            rows = (tuple(side) if isinstance(side, Sequence) else () for side in (shows, lacks))
-            found[entry["name"]] = Lesson(*rows, entry.get("error"))
+            # Of older versions: their number alone.
+            rows = [side if isinstance(side, Sequence) else () for side in (entry.get("shows"), entry.get("lacks"))]
+            found[entry["name"]] = Lesson(tuple(rows[0]), tuple(rows[1]), entry.get("error"))
         elif entry["action"] == "rename" and entry["concept"] in found:
             found[entry["to"]] = found.pop(entry["concept"])
         elif entry["action"] == "suppress":
