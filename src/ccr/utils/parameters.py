@@ -21,7 +21,8 @@ def as_number(what: str, value: Any) -> float:
 
 def is_number(value: Any) -> TypeGuard[float]:
     """Is it a finite number? Texts are not, nor are booleans, NaN, infinities, and integers beyond all floats."""
-    return isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    plain: Any = value
+    return isinstance(value, Real) and not isinstance(value, bool) and bool(abs(plain) <= sys.float_info.max)
 
 
 Self = TypeVar("Self", bound="Parameters")
