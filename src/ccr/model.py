@@ -45,6 +45,7 @@ from ccr.coding import (
     map_codes,
     rule_at_length,
 )
+from ccr.coding.heads import LinearHead, entry_logits, few_logits
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.explain import (
@@ -70,14 +71,13 @@ from ccr.explain import (
 )
 from ccr.explain.claims import Claim, claims_of, measure_claims
 from ccr.explain.counterfactual import CorrectedBatch
-from ccr.heads import LinearHead, entry_logits, few_logits
 from ccr.inputs import Embeddings, one_row
 from ccr.io.format import pack, read_folder, save_folder, unpack
 from ccr.io.hub import OnHub
 from ccr.io.provenance import Provenance, Signature, model_digest
+from ccr.knowledge.shown import Shown, of_photos
 from ccr.labels import known_labels, labels_like, labels_of, seed_of, store_part
 from ccr.photos import OnPhotos
-from ccr.shown import Shown, of_photos
 from ccr.space import Readouts, Space
 from ccr.utils.arrays import LazyModule, softmax
 
@@ -116,7 +116,7 @@ class LinearModel(ABC):
 
     @abstractmethod
     def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
-        """`use` of the logits (b, classes) of some rows of X after the other, in order."""
+        """Results of `use` on the logits (b, classes) of X, a chunk of rows at a time, in order."""
 
     def logits(self, X: Any) -> np.ndarray:
         """Logits (m, classes): intercept plus the sum of contributions."""
@@ -209,7 +209,7 @@ CLAIM_ROWS, MOST_CLAIMS = 16_384, 20_000
 
 @dataclass(frozen=True, eq=False)
 class ConceptModel(LinearModel, OnPhotos, OnHub):
-    """A classifier whose every prediction is a short, exact sum of named concepts.
+    """A fitted classifier, frozen: the prediction of an embedding is a short, exact sum of named concepts.
 
     Parameters
     ----------
@@ -442,8 +442,13 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         the coverage that the model was calibrated for. Rows that show no concept with a weight for their class are
         not answered: their probabilities are those of the bias alone."""
         least = self._certainty().least_probability
-        reasons = metrics.has_reason(self.encode(X), self.head)
-        return prediction_sets(self.predict_proba(X), least, tuple(self.classes.tolist()), reasons=reasons)
+        return prediction_sets(
+            self.predict_proba(X), least, tuple(self.classes.tolist()), reasons=self._have_reasons(X)
+        )
+
+    def _have_reasons(self, X: Any) -> np.ndarray:
+        """Mask (m,) of the rows of X that have a contribution to their predicted class."""
+        return metrics.has_reason(self.encode(X), self.head)
 
     def evaluate_sets(self, X: Any, y: Any = None) -> SetQuality:
         """Coverage, mean size and answered share of the prediction sets of labelled images X (m, d), y (m,)."""
@@ -459,9 +464,11 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         if not self.predict_set(rows).abstains[0]:
             return None
         images = self.images(rows).take(np.arange(1)).numpy().astype(np.float64)
+        codes = self.encode(rows)
+        dense = codes if isinstance(codes, np.ndarray) else codes.toarray()  # the light runtime has no CSR
         return settling_question(
             self.names,
-            self.encode(rows).toarray()[0].astype(np.float64),
+            dense[0].astype(np.float64),
             (images @ self.concepts.embeddings.T)[0],
             self.head,
             typical=certainty.typical,

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ccr.coding import FEW_ROWS, ThresholdRule, TopRule, few_codes
+from ccr.coding.heads import few_logits
 from ccr.errors import FormatError
-from ccr.heads import few_logits
 from ccr.io.format import read_folder, unpack
 from ccr.kernels import Entries
 from ccr.model import ConceptModel
@@ -47,6 +47,10 @@ class RuntimeModel(ConceptModel):
             dense[np.repeat(np.arange(len(dense)), np.diff(codes.pointers)), codes.indices] = codes.data
             parts.append(dense)
         return np.concatenate(parts)
+
+    def _have_reasons(self, X: Any) -> np.ndarray:
+        weights = self.head.coef[self.logits(X).argmax(axis=1)]
+        return np.asarray(((self.encode(X) != 0) & (weights != 0)).any(axis=1))
 
     def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
         return [use(few_logits(codes, *self._weights)) for codes in self._parts(X)]

@@ -13,7 +13,7 @@ import pytest
 
 from ccr.data.datasets import BadImage, open_dataset
 from ccr.data.store import EmbeddingStore, embed_dataset
-from ccr.data.store.workers import Chunk, load_chunk
+from ccr.data.store.workers import Chunk
 from ccr.errors import CCRError
 from tests.data.helpers import PixelEncoder, bomb_png, encoded, folder_files, picture, write_image
 
@@ -104,10 +104,10 @@ def test_a_chunk_that_was_compressed_is_made_again(tmp_path):
     row = {"image_path": "x", "label": None, "split": None, "content": "c", "look": None}
     chunk, path = Chunk(np.zeros((9_000, 4), np.float32), [row] * 9_000, [], 0, 0), tmp_path / "chunk.npz"
     chunk.save(path)
-    assert load_chunk(path, 4, "float32") is not None
+    assert Chunk.load(path, 4, "float32") is not None
     with np.load(path) as archive:
         np.savez_compressed(tmp_path / "compressed.npz", **archive)
-    assert load_chunk(tmp_path / "compressed.npz", 4, "float32") is None
+    assert Chunk.load(tmp_path / "compressed.npz", 4, "float32") is None
 
 
 def test_damaged_chunks_and_torn_files_are_made_again(images, tmp_path):

@@ -81,7 +81,7 @@ def test_nothing_that_is_printed_holds_control_characters(text: str, monkeypatch
         common.show_warnings()
         warnings.simplefilter("always")
         warnings.warn(text, CCRWarning, stacklevel=1)
-    with common.bar(silent=False) as tell:
+    with common.bar() as tell:
         tell(1, 2, text)
     assert not has_control(out.getvalue().replace("\n", ""))
     assert out.getvalue().count(visible(text)) >= 8

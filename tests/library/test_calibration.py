@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, HardThreshold
 from ccr.calibration import cross_entropy, fit_temperature, measured_temperature
 from ccr.errors import CCRError, CCRWarning, FormatError
@@ -102,6 +103,26 @@ def test_an_image_that_shows_no_reason_is_not_answered(fitted: ConceptClassifier
     assert blind.evaluate(digits.X_test, digits.y_test).without_reason == 1
     assert blind.evaluate_sets(digits.X_test, digits.y_test).answered == 0
     assert model.predict_set(digits.X_test).reasons.any()
+
+
+def test_the_light_runtime_abstains_and_asks_as_the_full_model_does(
+    fitted: ConceptClassifier, digits: Data, tmp_path: Path
+) -> None:
+    model = fitted.model_
+    largest = model.encode(digits.X_test).toarray().max(axis=1)
+    rare = replace(model, rule=model.rule.with_threshold(float(np.median(largest))))  # half of the images show nothing
+    for name, one in {"usual": model, "rare": rare}.items():
+        one.save(tmp_path / name)
+        light = ccr.runtime.load(tmp_path / name)
+        full, few = one.predict_set(digits.X_test), light.predict_set(digits.X_test)
+        assert np.array_equal(few.reasons, full.reasons)
+        assert np.array_equal(few.abstains, full.abstains)
+        for row in np.flatnonzero(full.abstains)[:5]:
+            mine, theirs = light.question(digits.X_test[row]), one.question(digits.X_test[row])
+            assert (mine is None) == (theirs is None)
+            assert mine is None or (mine.concept, mine.settles) == (theirs.concept, theirs.settles)
+    assert not full.reasons.all()
+    assert full.reasons.any()
 
 
 def test_images_held_out_are_not_trained_on(digits: Data) -> None:

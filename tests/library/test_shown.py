@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from ccr import shown
-from ccr.shown import Shown, expected_error, fit_shown, sigmoid, stated_from
+from ccr.knowledge import shown
+from ccr.knowledge.shown import Shown, expected_error, fit_shown, sigmoid, stated_from
 
 
 def answers(seed: int, n: int = 12, each: int = 40) -> tuple[np.ndarray, ...]:

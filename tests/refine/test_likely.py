@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge, TopK
 from ccr.cli.common_photo import show_knowledge
+from ccr.cli.explain import _show_sum
 from ccr.errors import CCRError
 from ccr.explain.terms import NO_REASON, Contribution, sum_rows
 from ccr.inputs import Embeddings
@@ -24,6 +25,7 @@ from ccr.photos.run import predict_rows, write_table
 from ccr.refine.data import Labelled, split
 from ccr.refine.likely import PhotoAnswers, answered_pairs, class_probabilities
 from ccr.refine.region import Bound, GroundedBound
+from ccr.show import page, plots
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,10 @@ def test_a_photo_that_shows_nothing_says_so_and_is_counted(
     assert explained.contributions == ()
     assert NO_REASON in str(explained)
     assert NO_REASON in explained._repr_html_()
+    assert NO_REASON in page.explanation_card(explained)
+    assert NO_REASON in plots.explanation(explained).subfigs[0].get_suptitle()
+    _show_sum("", explained, 10)
+    assert NO_REASON in " ".join(capsys.readouterr().out.split())
     X = np.concatenate([world.measured_X[:9], nothing[None]])
     found = model.evaluate(X, np.append(world.measured_y[:9], 0))
     by_hand = np.mean([not model.explain(x).contributions for x in X])

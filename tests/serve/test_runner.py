@@ -193,7 +193,7 @@ def test_what_is_cut_off_when_a_server_stops_is_answered_and_said(program: str, 
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=3600,
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from scipy import sparse
 
+from ccr.coding.heads import LinearHead
 from ccr.explain import Explanation, explain
-from ccr.heads import LinearHead
 from ccr.show import page, plots
 from ccr.show.pictures import shortened
 
@@ -78,7 +78,7 @@ def test_an_empty_explanation_is_drawn() -> None:
     head = LinearHead(np.zeros((2, 3)), np.array([1.0, 0.0]))
     empty = explain(sparse.csr_matrix((1, 3)), head, concepts=["a", "b", "c"], classes=["x", "y"])
     assert plots.png(plots.explanation(empty)).startswith(b"\x89PNG")
-    assert "bias and 0 concepts" in page.explanation_card(empty)
+    assert "shows none of the concepts" in page.explanation_card(empty)
 
 
 def test_names_are_shortened_to_one_printable_line() -> None:

@@ -64,6 +64,7 @@ def test_good_words_pass(wordnet: WordNet, concept):  # noqa: F811
             "smoothness",
         ),
         *("horses that ran away", "because it could be wood", "what he wore"),
+        *("terracotta", "spalling concrete", "wellies", "bok choy", "al dente", "ripples", "hyperpigmented skin"),
     ],
 )
 def test_ordinary_words_are_in_the_dictionary_and_visible_things_are_seen(wordnet: WordNet, concept):  # noqa: F811
@@ -74,10 +75,10 @@ def test_of_many_ordinary_words_only_those_of_specialists_are_in_no_dictionary(w
     """Written down as they came to mind, the last part after the rules; what is still wrong is named here."""
     text = Path(__file__).with_name("ordinary_words.txt").read_text(encoding="utf-8").partition("\n")[2]
     names = [part.strip() for part in text.partition("\n")[2].replace("\n\n", ";").replace("\n", " ").split(";")]
-    assert len(names) > 1300
+    assert len(names) > 1800
     kinds = {name: {problem.kind for problem in check_texts([name], wordnet=wordnet)[0]} for name in names}
     unknown = {name for name, found in kinds.items() if "unknown" in found}
-    assert unknown <= {"telangiectasia", "spalling", "elytra", "petri dishes", "swarf", "knurled"}
+    assert unknown <= {"telangiectasia", "elytra", "swarf", "knurled", "hi-vis vest", "lichenified", "crema"}
     assert sum(bool(found) for found in kinds.values()) - len(unknown) <= 0.02 * len(names)
 
 

@@ -37,27 +37,27 @@ def export(
     """Write a model as an ONNX file, for any runtime that reads one.
 
     In: `embeddings` (batch, dimensions), or `pixels` (height, width, 3) with the encoder. Out: `label`,
-    `probabilities`, `codes`, `contributions` (of each concept to the label) and `logits`. The names of concepts and
-    classes are in the file's metadata.
+    `probabilities`, `codes`, `contributions` (of each concept to the label) and `logits`; of a model with answers about
+    photos also `shown`, the probability that the image shows each concept. The names of concepts and classes are in the
+    file's metadata.
 
     Example: `ccr export photos-model --out photos.onnx`
     """
-    from ccr.export.onnx_model import write_onnx
+    from ccr.export.onnx_model import outputs_of, write_onnx
     from ccr.model import ConceptModel
 
     if out.suffix.lower() != ".onnx":
         raise CCRError(f"--out must end in .onnx, got {out.name!r}")
     loaded = ConceptModel.load(model)
-    log = lambda line: note(line, silent=as_json)  # noqa: E731
-    facts = write_onnx(loaded, out, with_encoder=with_encoder, log=log)
+    facts = write_onnx(loaded, out, with_encoder=with_encoder, log=note)
     size = out.stat().st_size
     if as_json:
         print_json({"model": str(model), "out": str(out), "bytes": size, "metadata": facts})
         return
     reads = "the pixels of one photo" if with_encoder else f"embeddings of {loaded.dimension} dimensions"
     console.print(
-        f"{escape(str(out))}, {size / 1e6:.1f} MB: {reads} in; label, probabilities, codes, contributions and logits "
-        f"out, over {len(loaded.names)} concepts and {len(loaded.classes)} classes",
+        f"{escape(str(out))}, {size / 1e6:.1f} MB: {reads} in; {', '.join(outputs_of(loaded))} out, over "
+        f"{len(loaded.names)} concepts and {len(loaded.classes)} classes",
     )
 
 
@@ -81,7 +81,6 @@ def push(
     ] = None,
     private: Annotated[bool, typer.Option(help="Make a new repository visible to its owners alone.")] = False,
     revision: Annotated[str | None, typer.Option(help="Branch to push to. Default: main.")] = None,
-    message: Annotated[str, typer.Option(help="Commit message.")] = "Push model using ccr",
     token: Token = None,
     out: Annotated[
         Path | None, typer.Option(help="Write what would be pushed into this folder, and push nothing.")
@@ -108,19 +107,18 @@ def push(
         raise typer.BadParameter(f"{option} is about a hub, and with --out nothing is pushed: leave it out")
     loaded = ConceptClassifier.load(model)
     if controls and store is not None:
-        loaded = noted_controls(loaded, EmbeddingStore.open(store), None, silent=as_json)
-    drawn = {} if store is None else _pictures(loaded, store, pictures, silent=as_json)
+        loaded = noted_controls(loaded, EmbeddingStore.open(store), None)
+    drawn = {} if store is None else _pictures(loaded, store, pictures)
     if out is not None:
         loaded.save_pretrained(out, repo_id=repository, license=license_name, pictures=drawn)
         done, words = {"folder": str(out)}, f"Written to {out}"
     else:
-        note(f"pushing to {repository}", silent=as_json)
+        note(f"pushing to {repository}")
         address = loaded.push_to_hub(
             repository,
             token=token,
             private=private or None,
             revision=revision,
-            commit_message=message,
             license=license_name,
             pictures=drawn,
         )
@@ -131,7 +129,7 @@ def push(
         console.print(escape(words), soft_wrap=True)
 
 
-def _pictures(model: ConceptClassifier, path: Path, count: int, *, silent: bool) -> dict[str, tuple[str, bytes]]:
+def _pictures(model: ConceptClassifier, path: Path, count: int) -> dict[str, tuple[str, bytes]]:
     """Explanations of photos of the store, spread over it, as pictures for the card."""
     import numpy as np
 
@@ -140,14 +138,14 @@ def _pictures(model: ConceptClassifier, path: Path, count: int, *, silent: bool)
 
     _, rows = split_of(EmbeddingStore.open(path), None)
     drawn: dict[str, tuple[str, bytes]] = {}
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         for number, row in enumerate(np.linspace(0, len(rows) - 1, count).astype(int).tolist(), start=1):
             tell(number - 1, count, "drawing explanations")
             explained, truth = model.explain(rows.X[row]), rows.y[row]
             try:
                 photo = rows.image(row)
             except CCRError as error:
-                note(f"photo {row} cannot be shown: {error}", silent=silent)
+                note(f"photo {row} cannot be shown: {error}")
                 continue
             words = f"predicted {explained.prediction}, {percent(explained.probability)}; it is {truth}"
             drawn[f"explained-{number}.png"] = (words, plots.png(plots.explanation(explained, photo, truth=truth)))
@@ -171,7 +169,7 @@ def pull(
     from ccr.model import ConceptModel
 
     check_target(out)
-    note(f"fetching {repository}", silent=as_json)
+    note(f"fetching {repository}")
     model = ConceptModel.load(fetch(repository, revision=revision, token=token, local_files_only=cached))
     model.save(out)
     if as_json:

@@ -1,4 +1,4 @@
-"""Rules and coders by name: how they lie in JSON."""
+"""Coders: the user's choice of a coding method, such as `HardThreshold(length=12)`; and rules as JSON, by name."""
 
 from __future__ import annotations
 

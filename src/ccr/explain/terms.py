@@ -14,7 +14,7 @@ import numpy as np
 
 from ccr.errors import CCRError
 from ccr.knowledge import NO, YES
-from ccr.shown import STATED
+from ccr.knowledge.shown import STATED
 from ccr.utils.texts import counted, did_you_mean, percent, visible
 
 Status = Literal["confirmed", "unknown", "contradicted"]
@@ -39,8 +39,9 @@ def plain(value: Any) -> Any:
 
 
 def plain_fields(result: Any) -> dict[str, Any]:
-    """A result object as a dict of plain types, one entry per field."""
-    return {item.name: plain(getattr(result, item.name)) for item in fields(result)}
+    """A result object as a dict of plain types, one entry per field; `label` is written as "class"."""
+    names = [item.name for item in fields(result)]
+    return {"class" if name == "label" else name: plain(getattr(result, name)) for name in names}
 
 
 class PlainResult:
@@ -186,6 +187,14 @@ def sum_text(heading: str, rows: Sequence[SumRow], total: float, *, encoding: st
     return "\n".join([heading, *lines, f"{f'= {total:.2f}':>9}  logit"])
 
 
+def total_in_words(explanation: Any) -> str:
+    """The logit in words: how many concepts add up to it, or that the image has none."""
+    count = len(explanation.contributions)
+    if not count:
+        return f"{NO_REASON}: the bias alone, {explanation.logit:.2f}"
+    return f"bias and {counted(count, 'concept')} add up to {explanation.logit:.2f}"
+
+
 def signed_name(term: Any) -> str:
     """The name of a `concept` as its `code` counted: one with a negative code counted by being away from the image."""
     return term.concept if term.code >= 0 else f"not: {term.concept}"
@@ -227,17 +236,14 @@ def picture(explanation: Any, *, top: int = 10, title: str = "") -> str:
     top : concepts shown by name, at least 1; the others are summed.
     title : a line above the verdict.
     """
-    count, faint = len(explanation.contributions), f"color:{MUTED};font-size:.86em"
-    together = f"bias and {counted(count, 'concept')} add up to {explanation.logit:.2f}"
-    if not count:
-        together = f"{NO_REASON}: the bias alone, {explanation.logit:.2f}"
+    faint = f"color:{MUTED};font-size:.86em"
     verdict = f"<bdi>{shown(explanation.prediction)}</bdi>, {percent(explanation.probability)}"
     bars = _bars(explanation.bias, explanation.contributions, top, getattr(explanation, "informed", None))
     heading = f'<div style="{faint};overflow-wrap:anywhere">{shown(title)}</div>' if title else ""
     body = (
         f'<div style="flex:1;min-width:15em">{heading}'
         f'<div style="font-weight:600;overflow-wrap:anywhere;margin:.2em 0 .4em">{verdict}</div>{bars}'
-        f'<div style="{faint};margin-top:.3em">{together}</div></div>'
+        f'<div style="{faint};margin-top:.3em">{total_in_words(explanation)}</div></div>'
     )
     photo, thumbnail = "", getattr(explanation, "thumbnail", None)
     if thumbnail is not None:

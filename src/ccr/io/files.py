@@ -316,7 +316,8 @@ def format_errors(path: str | os.PathLike[str] | AnyPath, must: str, remedy: str
     except CCRError:
         raise
     except Exception as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200] or type(error).__name__
+        text = f"no {error}" if isinstance(error, KeyError) else str(error)
+        reason = getattr(error, "strerror", None) or " ".join(text.split())[:200] or type(error).__name__
         raise FormatError(f"{path} must {must} ({visible(reason)}): {remedy}") from error
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load as load_tensors
@@ -18,12 +18,12 @@ from safetensors.numpy import save as save_tensors
 import ccr
 from ccr.calibration import Calibration
 from ccr.coding import CODERS, check_rule, rule_from_dict, rule_to_dict
+from ccr.coding.heads import LinearHead
 from ccr.concepts import stored_concepts
 from ccr.errors import CCRError, FormatError
 from ccr.explain.claims import ClaimEvidence
 from ccr.explain.terms import plain
 from ccr.geometry import ConeWidening
-from ccr.heads import LinearHead
 from ccr.io.files import (
     MOST_TENSOR_BYTES,
     check_writable,
@@ -39,13 +39,10 @@ from ccr.io.provenance import Provenance, Signature
 from ccr.io.remote import AnyPath, Place, as_place
 from ccr.knowledge import Knowledge
 from ccr.knowledge.grounding import Groups
+from ccr.knowledge.shown import STATED, Shown
 from ccr.refine.options import Epoch
-from ccr.shown import STATED, Shown
 from ccr.space import Angular, ImageMetric, Space, Symmetric
 from ccr.utils.texts import check_name
-
-if TYPE_CHECKING:
-    pass
 
 FORMAT = "ccr-model"
 FORMAT_VERSION = 1

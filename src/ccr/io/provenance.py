@@ -15,7 +15,7 @@ import numpy as np
 from ccr.concepts import Concepts, stored_concepts
 from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.explain.claims import ClaimEvidence
-from ccr.explain.terms import plain, plain_fields
+from ccr.explain.terms import PlainResult, plain, plain_fields
 from ccr.geometry import ConeWidening
 from ccr.knowledge import Knowledge
 from ccr.knowledge.grounding import Groups
@@ -113,7 +113,7 @@ _DAMAGED = "the model's signature is damaged: the file was changed after it was 
 
 
 @dataclass(frozen=True)
-class Statement:
+class Statement(PlainResult):
     """A decision on "the class `label` shows `concept`": by whom, when, and for a no the reason."""
 
     label: str
@@ -122,11 +122,6 @@ class Statement:
     at: str = ""
     source: str = "person"
     reason: str = ""
-
-    def to_dict(self) -> dict[str, str]:
-        """Plain types only, ready for JSON."""
-        fields = asdict(self)
-        return {"class": fields.pop("label"), **fields}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""A training run kept in a folder after every epoch, to be continued bit for bit: safetensors and JSON, never pickle.
+"""Measurements between epochs, the best epoch, and checkpoints, which continue a run bit for bit.
 
-The tensors are written under a new name and `progress.json`, which names them, is replaced last: a crash at any moment
-leaves the epoch before.
+A checkpoint is safetensors and JSON, never pickle. The tensors are written under a new name and `progress.json`, which
+names them, is replaced last: a crash at any moment leaves the epoch before.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ccr.coding import (
     rule_to_dict,
     score_rule,
 )
+from ccr.coding.heads import entry_logits
 from ccr.errors import CCRError, FormatError
-from ccr.heads import entry_logits
 from ccr.inputs import Embeddings
 from ccr.io.files import ASIDE, MOST_TENSOR_BYTES, format_errors, read_object, read_regular, write_bytes
 from ccr.io.remote import AnyPath, Place, as_place

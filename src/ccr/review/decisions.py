@@ -53,7 +53,7 @@ _REMEDY = "mend or delete that line; the others stay as they are"
 
 
 @dataclass(frozen=True)
-class Decision:
+class Decision(PlainResult):
     """One answer of one reviewer to "the class `label` shows `concept`?"; `label` None is every class at once.
 
     `model` is the digest of the model that made the claim, `digest` that of the concept (`concept_digests`): a concept
@@ -70,12 +70,9 @@ class Decision:
     model: str = ""
     digest: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields of a line."""
-        return {"class" if name == "label" else name: value for name, value in vars(self).items()}
 
-
-class Vote(NamedTuple):
+@dataclass(frozen=True)
+class Vote:
     """One reviewer's answer about a claim; `source` is person, or the source that a table of knowledge names."""
 
     by: str
@@ -318,10 +315,9 @@ class Decisions:
         """Agreement of two reviewers on what both answered; a concept that both struck counts as one question."""
         return _agreement(first, second, {by: self._said(by) for by in (first, second)})
 
-    def disputes(self, *, known: Knowledge | None = None, classes: Iterable[Any] | None = None) -> tuple[Dispute, ...]:
-        """The claims on which somebody says yes and somebody else no; `classes` as for `knowledge`."""
-        every = [str(label) for label in classes] if classes is not None else self._labels
-        asked = {(label, one.concept) for one in self for label in (every if one.label is None else [one.label])}
+    def disputes(self, *, known: Knowledge | None = None) -> tuple[Dispute, ...]:
+        """The claims on which somebody says yes and somebody else no."""
+        asked = {(label, one.concept) for one in self for label in (self._labels if one.label is None else [one.label])}
         found = [Dispute(label, concept, self.votes(label, concept, known=known)) for label, concept in sorted(asked)]
         return tuple(one for one in found if self.verdict(one.votes) == "disputed")
 

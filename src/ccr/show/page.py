@@ -12,8 +12,19 @@ from typing import Any
 from PIL import Image
 
 from ccr.explain import Contrast, Contribution, Explanation
-from ccr.explain.terms import AGAINST, FOR, INK, MARKS, NEUTRAL, Status, jpeg_address, row_hint, sum_rows
-from ccr.utils.texts import counted, percent
+from ccr.explain.terms import (
+    AGAINST,
+    FOR,
+    INK,
+    MARKS,
+    NEUTRAL,
+    Status,
+    jpeg_address,
+    row_hint,
+    sum_rows,
+    total_in_words,
+)
+from ccr.utils.texts import percent
 
 #: A page may show what is in it, and do nothing else.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -114,10 +125,7 @@ def explanation_card(
     """
     sums = [verdict(explanation, truth)]
     sums.append(terms(explanation.bias, explanation.contributions, top, informed=explanation.informed))
-    sums.append(
-        f'<div class="muted">bias and {counted(len(explanation.contributions), "concept")} add up to '
-        f"{explanation.logit:.2f}</div>"
-    )
+    sums.append(f'<div class="muted">{total_in_words(explanation)}</div>')
     sums += more
     seen = [] if image is None else [image if isinstance(image, str) else thumbnail(image, 460 if big else 230)]
     seen += [f'<div class="muted">{escape(caption)}</div>'] if caption else []

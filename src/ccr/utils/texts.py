@@ -85,7 +85,7 @@ def timestamp() -> str:
 
 def counted(number: object, what: str) -> str:
     """A number with its noun, in the plural if needed: "1 concept", "3 concepts"."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {what}{'' if str(number) == '1' else 's'}"
 
 
 def check_name(name: str, what: str) -> None:

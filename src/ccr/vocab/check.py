@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ SHOWN_KINDS = {
     *("visual property", "appearance", "marking", "document", "visual signal", "print", "picture", "acknowledgment"),
     *("animal group", "collection", "gathering", "ill health", "light", "publication", "currency", "fire", "line"),
     *("outline", "procession", "view", "extremity", "sign", "language unit", "bodily property", "look", "eruption"),
-    *("hour", "night", "season", "daytime"),
+    *("hour", "night", "season", "daytime", "wave"),
 }
 #: Words for other senses than sight, and judgements.
 UNSEEN_WORDS = {
@@ -157,13 +158,15 @@ def _known(words: Sequence[str], wordnet: WordNet) -> list[Problem]:
     """Unknown words, and phrases in which nothing can be seen. Other scripts than WordNet's are let be."""
     plain = [word.removesuffix("'s") for word in words]
     content = [word for word in plain if word not in FUNCTION_WORDS and word.isascii() and not word.isdigit()]
-    strange = [word for word in content if not wordnet.knows(word)]
+    pairs = [f"{first} {second}" for first, second in pairwise(words) if wordnet.lists(f"{first} {second}")]
+    in_pairs = {word for pair in pairs for word in pair.split()}  # "bok choy"
+    strange = [word for word in content if word not in in_pairs and not wordnet.knows(word)]
     if strange:
         reason = f"{strange[0]!r} is in no dictionary"
         return [
             Problem("unknown", reason, "check the spelling, or use a common word", bad=len(strange) == len(content))
         ]
-    if content and not any(_can_be_seen(word, wordnet) for word in content):
+    if content and not any(_can_be_seen(words, wordnet) for words in (*content, *pairs)):
         reason = "it names nothing that a photo can show"
         return [Problem("abstract", reason, "name a part, a colour, a shape, a material, a place", bad=False)]
     return []

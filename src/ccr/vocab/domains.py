@@ -28,6 +28,8 @@ LIVING = frozenset(
 )
 GROWING = frozenset({"plants", "flowers", "trees", "mushrooms", "plant diseases", "fruit and vegetables"})
 LARGE = frozenset({"rooms", "buildings", "landscapes", "streets", "road vehicles", "trains", "boats", "aircraft"})
+#: Domains whose kinds WordNet has among those of another one: a birthmark is a blemish, a kettle an implement.
+WIDER = {"skin lesions": "surface damage", "tableware": "tools"}
 #: Adjectives of what only animals wear.
 ANIMAL_COATS = frozenset({"furry", "feathered", "feathery"})
 #: Domains whose photos show little but the thing itself.
@@ -37,16 +39,22 @@ CLOSE_UP = frozenset(
         *("waste", "packaging", "fabrics", "shoes", "tools", "jewellery", "rocks and minerals", "tableware"),
     }
 )
-#: Where such a share of the classes is of one domain, others need `LEAST_SHARE`: french fries among dishes are no
-#: vegetables. Where half are objects, all narrow domains do: a stapler makes no machines of pencils and rulers.
+#: Where more than this share of the classes is of one domain, one class alone makes no other: a pothole brings no lakes
+#: to cracks, a marble no rocks to toys.
+MOST = 1 / 2
+#: Where such a share is, others need `LEAST_SHARE`: french fries among dishes are no vegetables; and broad domains need
+#: it, too: leather among fabrics does not make them materials. Where half are objects, all narrow domains need
+#: `LEAST_SHARE`: a stapler makes no machines of pencils and rulers.
 AGREED, LEAST_SHARE = 2 / 3, 0.2
-#: Names that must agree on a domain where WordNet has one for less than half of them.
-LEAST_NAMES = 2
+#: Names (half of them where they are few), and the share of all, that must agree on a domain where WordNet has one for
+#: less than half of them: by two of six, defects of circuits were landscapes.
+LEAST_NAMES, LEAST_NAMED = 3, 0.4
 #: Senses of a word of a name that may say what domain a class is of.
 WORD_SENSES = 5
 #: The class names must be nearer to a domain than this many standard deviations of other words, and so much nearer than
-#: to the next domain.
-LEAST_RELATED, LEAST_MARGIN = 1.0, 0.3
+#: to the next domain, and each name must have it among so many nearest ones. Rare words are near to others that are
+#: rare: by a margin of 0.3 alone, blood cells (0.9) and dishes (0.7) were mushrooms.
+LEAST_RELATED, LEAST_MARGIN, NEAREST = 1.0, 1.0, 3
 #: Words that have nothing to do with the classes, and concepts of a domain that stand for it.
 CONTROL_WORDS, EXAMPLES = 200, 12
 
@@ -82,9 +90,9 @@ def read_domains() -> dict[str, Domain]:
 def domains_of(sense: Synset, wordnet: WordNet) -> frozenset[str]:
     """The domains that a sense belongs to, by the kinds above it."""
     found = _domains_at(sense.pos, sense.place, wordnet)
-    # Only what has no domain of its own is just an object; a birthmark is a blemish, too.
+    # Only what has no domain of its own is just an object.
     wider = {"objects"} if found - BROAD else set()
-    return frozenset(found - wider - ({"surface damage"} if "skin lesions" in found else set()))
+    return frozenset(found - wider - {WIDER[domain] for domain in found & WIDER.keys()})
 
 
 @lru_cache(maxsize=100_000)
@@ -138,13 +146,14 @@ def fitting_domains(
         if len(narrow) >= AGREED * len(classes):
             return fits
         return {"objects": f"fits objects: {_listed(things)} (WordNet)", **fits}
-    fits = _shared(placed, len(classes), "WordNet", least=LEAST_NAMES)
+    needed = max(min(LEAST_NAMES, len(classes) / 2), LEAST_NAMED * len(classes))
+    fits = _shared(placed, len(classes), "WordNet", least=needed)
     if wordnet is not None:
         open_ones = [name for name in classes if name not in placed]
         votes = {**placed, **{name: _by_words(name, wordnet) for name in open_ones}}
         counts = Counter(domain for domains in votes.values() for domain in domains - BROAD)
         first, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
-        if count >= max(LEAST_NAMES, len(classes) / 3):
+        if count >= needed:
             meant = {name: {first} for name, domains in votes.items() if first in domains}
             return fits | _shared(meant, len(classes), "words of the names", least=1)
     related = None if embed is None else _related(classes, embed)
@@ -154,7 +163,7 @@ def fitting_domains(
 
 
 def _shared(
-    of_class: Mapping[str, Iterable[str]], total: int, source: str, *, least: int, alone: bool = True
+    of_class: Mapping[str, Iterable[str]], total: int, source: str, *, least: float, alone: bool = True
 ) -> dict[str, str]:
     """The domains of at least so many of these classes, each with the classes that speak for it; where most of `total`
     classes are of one domain, or none may stand `alone`, others need a share of their own."""
@@ -162,10 +171,10 @@ def _shared(
     for name, domains in of_class.items():
         for domain in domains:
             named.setdefault(domain, []).append(name)
-    agreed = any(len(names) >= AGREED * total for domain, names in named.items() if domain not in BROAD)
-    needed = max(least, LEAST_SHARE * total if agreed or not alone else 0)
-    # Leather among fabrics does not make them materials.
-    broad = max(needed, AGREED * total) if agreed else needed
+    most = max((len(names) for domain, names in named.items() if domain not in BROAD), default=0)
+    agreed = most >= AGREED * total
+    needed = max(least, 2 if most > MOST * total else 0, LEAST_SHARE * total if agreed or not alone else 0)
+    broad = max(needed, AGREED * total if agreed else 0)
     order = [name for name in read_domains() if len(named.get(name, ())) >= (broad if name in BROAD else needed)]
     return {domain: f"fits {domain}: {_listed(named[domain])} ({source})" for domain in order}
 
@@ -246,10 +255,12 @@ def _related(names: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray])
     directions = unit_rows(centres - centres.mean(axis=0))
     middle = control.mean(axis=0)
     usual = unit_rows(control - middle) @ directions.T
-    near = ((unit_rows(named - middle) @ directions.T - usual.mean(axis=0)) / usual.std(axis=0)).mean(axis=0)
+    each = (unit_rows(named - middle) @ directions.T - usual.mean(axis=0)) / usual.std(axis=0)
+    near = each.mean(axis=0)
     second, first = np.argsort(near)[-2:]
     sure = near[first] >= LEAST_RELATED and near[first] - near[second] >= LEAST_MARGIN
-    return domains[first].name if sure else None
+    agreed = ((each > each[:, [first]]).sum(axis=1) < NEAREST).all()
+    return domains[first].name if sure and agreed else None
 
 
 @lru_cache(maxsize=64)

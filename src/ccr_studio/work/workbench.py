@@ -254,10 +254,10 @@ class Workbench:
             self.words.embed(text or name)  # before others have to wait for this change
         return self._change(lambda state: edits.add_words(state, name, text, self.words.embed))
 
-    def teach(self, name: str, shows: list[int], lacks: list[int], *, by_name: bool) -> SeenModel:
-        """Teach a concept by photos; `by_name` draws it toward its name."""
+    def teach(self, name: str, shows: list[int], lacks: list[int]) -> SeenModel:
+        """Teach a concept by photos, and by its name if the encoder is there."""
         self._check_free()  # before words are embedded, and kept on disk
-        text = self.words.embed(name) if by_name else None
+        text = self.words.embed(name) if self.words.available else None
         return self._change(lambda state: edits.teach(state, name, shows, lacks, self.photos, text))
 
     def undo(self, by: int = -1, *, expected: str | None = None) -> SeenModel:
@@ -429,7 +429,6 @@ def step_words(step: Step) -> str:
         "rename": f"{named} renamed {edit.get('to')}",
         "scale": f"{named} scaled by {edit.get('factor')}",
         "teach": f"{named} taught by {_count(edit.get('shows'))} + {_count(edit.get('lacks'))} photos",
-        "merge": f"{named} and {edit.get('second')} merged",
         "set_weight": f"{named} weighs {edit.get('value')} for {edit.get('class')}",
         "zero_weight": f"{named} is never a reason for {edit.get('class')}",
         "sign": f"signed by {named}",
