@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 from typer.core import TyperCommand
 
-from ccr.errors import CCRError, CCRWarning
+from ccr.errors import CCRError, CCRWarning, without_credentials
 from ccr.io.files import check_writable, write_bytes
 from ccr.io.remote import is_url
 from ccr.utils import processes as interrupt
@@ -198,6 +198,7 @@ errors = _PlainConsole(stderr=True, emoji=False, highlight=False)
 
 def fail(message: str, *, as_json: bool) -> int:
     """Print what went wrong, on stderr, or as JSON on stdout; the exit code to leave with."""
+    message = without_credentials(message)  # an error of another package may reach here
     if as_json:
         print_json({"error": message})
     else:

@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 import ccr
-from ccr.errors import CCRError
+from ccr.errors import CCRError, without_credentials
 from ccr.explain.drift import GROUNDED
 from ccr.io.files import MOST_BYTES, MOST_TENSOR_BYTES, write_bytes, write_text
 from ccr.io.format import CONFIG, TENSORS
 from ccr.io.provenance import signature_sentence
 from ccr.metrics import Fidelity, weights_per_class
 from ccr.utils.arrays import import_extra
-from ccr.utils.texts import visible, without_credentials
+from ccr.utils.texts import visible
 
 #: Largest numbers of concepts per class and of classes that a card lists; the folder holds all of them.
 MOST_CONCEPTS, MOST_CLASSES = 5, 200

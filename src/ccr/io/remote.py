@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from ccr.errors import CCRError, MissingPlaceError, RefusedError, UnreachableError
-from ccr.utils.texts import visible, without_credentials
+from ccr.errors import CCRError, MissingPlaceError, RefusedError, UnreachableError, without_credentials
+from ccr.utils.texts import visible
 
 # Buckets of object stores: pyarrow's file system for each, and its errors as messages for people. Credentials, region
 # and endpoint come from the environment or the cloud's own files, never from a URL: a store or data set from elsewhere

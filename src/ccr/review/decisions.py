@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,6 +43,8 @@ TRUSTED = ("person", "file", UNSEEN)
 #: another machine a text moves by about 1e-6; taught by other photos it moves by more than `SAME` units.
 SKETCH, STEP, SAME = 16, 1e-4, 10
 _DIGEST = re.compile("(?:[0-9a-fA-F]{4})*")
+#: Reviewers whose answers are compared with each other's, at most: pairs grow with their square.
+MOST_COMPARED = 20
 #: Between the names of reviewers who agree.
 _JOIN = " and "
 #: State of a log that was not read yet.
@@ -303,17 +306,14 @@ class Decisions:
         return Knowledge.of([*rest, *(one for one in said if one is not None)])
 
     def agreements(self) -> tuple[ReviewerAgreement, ...]:
-        """Agreement of each pair of reviewers."""
-        return tuple(self.agreement(*pair) for pair in combinations(self.reviewers, 2))
+        """Agreement of each pair of reviewers; of many reviewers, of the `MOST_COMPARED` who answered most."""
+        most = {by for by, _ in Counter(one.by for one in self.effective).most_common(MOST_COMPARED)}
+        said = {by: self._said(by) for by in self.reviewers if by in most}
+        return tuple(_agreement(*pair, said) for pair in combinations(said, 2))
 
     def agreement(self, first: str, second: str) -> ReviewerAgreement:
         """Agreement of two reviewers on what both answered; a concept that both struck counts as one question."""
-        said = [self._said(by) for by in (first, second)]
-        asked = {question for one in said for question in one}
-        pairs = [(_answer(said[0], *question), _answer(said[1], *question)) for question in sorted(asked, key=str)]
-        both = [(one, two) for one, two in pairs if one is not None and two is not None]
-        share = sum(one == two for one, two in both) / len(both) if both else None
-        return ReviewerAgreement(first, second, len(both), share, cohens_kappa(both))
+        return _agreement(first, second, {by: self._said(by) for by in (first, second)})
 
     def disputes(self, *, known: Knowledge | None = None) -> tuple[Dispute, ...]:
         """The claims on which somebody says yes and somebody else no."""
@@ -457,6 +457,16 @@ def _name_now(one: Decision, digests: Mapping[str, str]) -> str | None:
     if not one.digest:
         return None
     return next((name for name, digest in digests.items() if same_concept(one.digest, digest)), None)
+
+
+def _agreement(
+    first: str, second: str, said: Mapping[str, Mapping[tuple[str | None, str], Reply]]
+) -> ReviewerAgreement:
+    asked = {**said[first], **said[second]}
+    pairs = [(_answer(said[first], *question), _answer(said[second], *question)) for question in sorted(asked, key=str)]
+    both = [(one, two) for one, two in pairs if one is not None and two is not None]
+    share = sum(one == two for one, two in both) / len(both) if both else None
+    return ReviewerAgreement(first, second, len(both), share, cohens_kappa(both))
 
 
 def _answer(said: Mapping[tuple[str | None, str], Reply], label: str | None, concept: str) -> Reply | None:
