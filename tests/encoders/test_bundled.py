@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
@@ -11,7 +12,7 @@ from safetensors.numpy import save_file
 
 from ccr.data.datasets import open_dataset
 from ccr.encoders import load_encoder
-from ccr.encoders.bundled import BLOCK, load_adapter, spelled
+from ccr.encoders.bundled import BLOCK, Product, load_adapter, spelled
 from ccr.errors import FormatError
 
 pytest.importorskip("onnxruntime", reason="needs the bundled extra")
@@ -218,3 +219,16 @@ def test_known_words_are_looked_up_in_the_text_and_not_in_the_template(encoder):
     found = encoder.embed_texts(["zyxwv"], template="a photo of {}")[0]
     predicted = adapter.predict(sentences.embed(["a photo of zyxwv"]))[0]
     assert np.allclose(found, predicted / np.linalg.norm(predicted), atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [41, 48, 54, 78, 80, 256])
+def test_weights_that_are_laid_out_once_give_the_same_bits(monkeypatch, rows):
+    """Without torch's calls for it they are laid out in each product. Products have so many tokens, or texts."""
+    generator = torch.Generator().manual_seed(0)
+    weight, bias, x = (torch.randn(shape, generator=generator) for shape in ((1152, 384), (1152,), (rows, 384)))
+    with torch.inference_mode():
+        once = Product(weight, bias, rows=80)(x)
+        monkeypatch.setattr("ccr.encoders.bundled._LAYING_OUT", ("missing",))
+        each_time = Product(weight, bias, rows=80)(x)
+    assert torch.equal(once, each_time)
+    assert torch.allclose(once, x @ weight.T + bias, atol=1e-4)
