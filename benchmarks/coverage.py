@@ -30,9 +30,9 @@ from scipy.stats import betabinom, binom, ks_2samp
 from benchmarks.defaults import SETS, Images, read_images
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.calibration import least_probability, shares
+from ccr.calibration import least_probability
+from ccr.coding.heads import LinearHead
 from ccr.encoders import load_encoder
-from ccr.heads import LinearHead
 from ccr.vocab import embed_concepts, read_concepts
 
 #: Share of the training images that the second table calibrates on, as a fit does.
@@ -140,7 +140,7 @@ def divided(name: str, concepts: Concepts, length: float, asked: float, images: 
     model = ConceptClassifier(concepts, coder=HardThreshold(length=length), random_state=0).fit(X[kept], y[kept]).model_
     pool = np.concatenate([held, np.flatnonzero(~train)])
     numbers = np.searchsorted(model.classes, y[pool])
-    own = shares(model.logits(X[pool]))[np.arange(len(pool)), numbers]
+    own = model.predict_proba(X[pool])[np.arange(len(pool)), numbers]
     n, m = len(held), len(pool) - len(held)
     came = np.mean(own[n:] >= least_probability(own[:n], asked))
     alike = ks_2samp(own[:n], own[n:]).pvalue

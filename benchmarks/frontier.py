@@ -36,7 +36,7 @@ def main() -> None:
     add_shared_option(parser)
     given = parser.parse_args()
     grid = FrontierGrid({"coder": chosen_coder(given.length, None)}, rival_lengths=RIVAL_LENGTHS)
-    with fitting(silent=False) as tell:
+    with fitting() as tell:
         found = measure_frontier(cifar10(given.shared), grid, cache=RunCache(given.out / "runs"), tell=tell)
     print(f"In {given.out}: {', '.join(write_files(given.out, frontier_files(found)))}")
 

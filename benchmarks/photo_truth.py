@@ -33,8 +33,8 @@ from ccr import ConceptClassifier, Concepts, HardThreshold, Knowledge
 from ccr.encoders import load_encoder
 from ccr.errors import CCRWarning
 from ccr.knowledge import Answer
+from ccr.knowledge.shown import STATED, expected_error
 from ccr.metrics import largest_shown
-from ccr.shown import STATED, expected_error
 from ccr.vocab import embed_concepts
 
 TOP = 5

@@ -43,7 +43,7 @@ def main() -> None:
                 studio.open("#photos").evaluate("() => localStorage.setItem('ccr-reviewer', 'ann')")
                 for name, view in {"by class": "#review", "only open": "#review?by=open"}.items():
                     page = studio.open(view)
-                    page.wait_for_selector("#mine")
+                    page.wait_for_selector(".claim.now .mine")
                     times = page.evaluate(WALK, ANSWERS)[WARM:]
                     p50, p95 = np.percentile(times, (50, 95))
                     print(f"| {name} | {p50:.0f} | {p95:.0f} | {max(times):.0f} |", flush=True)

@@ -1,9 +1,12 @@
-"""A model of what clusters would take, and stores of many shards.
+"""A model of what clusters would take, how much a sample is worth, and stores of many shards.
 
-    python -m benchmarks.scale model --per-image SECONDS   # hours of embed, by size of the cluster, and of fit
-    python -m benchmarks.scale shards [--shards 5000]      # how long a store of many shards takes to open
+    python -m benchmarks.scale model --one-core US --two-cores US   # hours of embed and of fit, by nodes and cores
+    python -m benchmarks.scale samples [--seeds 3]                  # accuracy by the number of training images
+    python -m benchmarks.scale shards [--shards 5000]               # how long a store of many shards takes to open
 
-The seconds per image and epoch of a fit are those of `python -m benchmarks.whole_fit`, divided by its rows and epochs.
+The microseconds per image and epoch of a fit are printed by `python -m benchmarks.whole_fit`; OMP_NUM_THREADS=1 gives
+it one core. `samples` fits CLIP's real words (`benchmarks.real_words`) on samples of CIFAR-10's training images, the
+same number of each class; test images choose nothing.
 """
 
 from __future__ import annotations
@@ -16,18 +19,47 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.private_data import add_shared_option
 from benchmarks.whole_fit import DIMENSIONS
 
-NODES, EPOCHS = (1, 4, 16, 64, 256), 10
+NODES, CORES, EPOCHS = (1, 16, 256), (2, 16, 64), 10
+#: Training images per class of `samples`.
+PER_CLASS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 
 
-def model(per_image: float, embedded: float) -> None:
-    """The table of docs/scale.md: embedding is divided by the nodes, a fit is on one of them."""
-    print(f"| images | {' | '.join(f'embed on {nodes}' for nodes in NODES)} | fit on 1 |")
-    print(f"|--:|{'--:|' * (len(NODES) + 1)}")
+def model(one_core: float, two_cores: float, embedded: float) -> None:
+    """The table of docs/scale.md: embedding is divided by the nodes; a fit is on one of them, and its cores share what
+    Amdahl's law leaves them, with the serial share that the second core was measured to have."""
+    serial = max(0.0, 2 * two_cores / one_core - 1)
+    print(f"A second core makes steps {one_core / two_cores:.2f} times as fast: {100 * serial:.1f} % are serial.\n")
+    heads = [f"embed, {nodes} nodes" for nodes in NODES] + [f"fit, {cores} cores" for cores in CORES]
+    print(f"| images | {' | '.join(heads)} |\n|--:|{'--:|' * len(heads)}")
     for images in (1.3e6, 50e6, 5e9):
-        hours = [images / embedded / nodes / 3600 for nodes in NODES] + [EPOCHS * images * per_image / 3600]
+        hours = [images / embedded / nodes / 3600 for nodes in NODES]
+        alone = EPOCHS * images * one_core / 1e6 / 3600
+        hours += [alone * (serial + (1 - serial) / cores) for cores in CORES]
         print(f"| {images:,.0f} | {' | '.join(f'{value:,.2f}' for value in hours)} |")
+
+
+def samples(shared: Path, seeds: int) -> None:
+    """Accuracy on CIFAR-10's test images, by how many of the training images are fitted on."""
+    from benchmarks.defaults import measured
+    from benchmarks.real_words import SETS, real_words, task
+
+    one = task("cifar10", real_words(shared), shared)
+    X, y, train = one.images
+    print("| images per class | accuracy, % | least and most of the seeds |\n|--:|--:|--:|")
+    for count in PER_CLASS:
+        found = []
+        for seed in range(seeds):
+            rng, mask = np.random.default_rng(seed), np.zeros(len(y), bool)
+            for label in np.unique(y):
+                own = rng.permutation(np.flatnonzero(train & (y == label)))
+                mask[own[:count]] = True
+            used = mask | ~train
+            images = one.images._replace(X=X[used], y=y[used], train=train[used])
+            found.append(100 * measured(one.listed, SETS["cifar10"], {}, seed, images)[0])
+        print(f"| {count:,} | {np.mean(found):.1f} | {min(found):.1f} to {max(found):.1f} |", flush=True)
 
 
 def shards(count: int) -> None:
@@ -60,17 +92,22 @@ def shards(count: int) -> None:
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("what", choices=("model", "shards"))
+    parser.add_argument("what", choices=("model", "samples", "shards"))
     parser.add_argument("--shards", type=int, default=5000)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--embedded", type=float, default=1000.0, help="images per second and node (one GPU; assumed)")
-    parser.add_argument("--per-image", type=float, help="seconds of a fit per image and epoch")
+    parser.add_argument("--one-core", type=float, help="microseconds of a fit per image and epoch on one core")
+    parser.add_argument("--two-cores", type=float, help="the same on two cores")
+    add_shared_option(parser)
     given = parser.parse_args()
     if given.what == "shards":
         shards(given.shards)
-    elif given.per_image is None:
-        parser.error("`model` needs --per-image: the seconds of `benchmarks.whole_fit` by its rows and epochs")
+    elif given.what == "samples":
+        samples(given.shared, given.seeds)
+    elif given.one_core is None or given.two_cores is None:
+        parser.error("`model` needs --one-core and --two-cores: the microseconds that `benchmarks.whole_fit` prints")
     else:
-        model(given.per_image, given.embedded)
+        model(given.one_core, given.two_cores, given.embedded)
 
 
 if __name__ == "__main__":

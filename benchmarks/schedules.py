@@ -20,9 +20,9 @@ import numpy as np
 from benchmarks.private_data import add_shared_option, require
 from ccr import HardThreshold
 from ccr.coding import apply_rule, code_size
+from ccr.coding.heads import LinearHead, fit_softmax
 from ccr.encoders import load_encoder
 from ccr.geometry import unit_rows
-from ccr.heads import LinearHead, fit_softmax
 from ccr.inputs import Embeddings
 from ccr.refine import Refinement, Training, refine
 from ccr.refine.options import STRIDE

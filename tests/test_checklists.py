@@ -73,7 +73,7 @@ def test_every_encoder(spec: str) -> None:
     home = text_of(f"src/ccr/encoders/{module}.py", "src/ccr/encoders/torch_common.py")
     for part in ("fingerprint", "text_fingerprint", "crop", "template", "embed_images", "embed_texts"):
         assert part in home, f"{module}.py has no {part}"
-    assert "MissingExtraError" in home
+    assert "MissingExtraError" in home or "import_extra" in home
     extra = {"open_clip": "open-clip"}.get(kind, kind)
     assert re.search(rf"^{extra} = ", text_of("pyproject.toml"), re.MULTILINE)
     assert f"`{kind}" in text_of("docs/howto/encoders.md")

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
 #: The rooms of each package in their order: a room imports only from rooms before its own. A room is a module, a
 #: folder, or a module of a folder that is named here for itself.
 ROOMS = {
-    "ccr": "errors utils io.remote io.files kernels geometry inputs coding heads space labels metrics calibration "
-    "shown knowledge concepts explain refine io encoders export data photos model edit classifier scale vocab review "
+    "ccr": "errors utils io.remote io.files kernels geometry inputs coding space labels metrics calibration "
+    "knowledge concepts explain refine io encoders export data photos model edit classifier scale vocab review "
     "controls show cli runtime start",
     "ccr_studio": "service studio commands",
     "ccr_lab": "published theory rivals experiments plots commands",

@@ -16,6 +16,7 @@ from typing import Any
 from ccr.data.store import EmbeddingStore
 from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
+from ccr.utils.texts import counted
 
 BY, ROUNDS, AHEAD = "you", 15, 1
 
@@ -35,7 +36,9 @@ def main(store: str, model: str, table: str) -> None:
                 given = answer_open(url, known)
                 answers += given
                 claims = ask(url, f"api/claims?by={BY}")
-                print(f"round {number}: {given} answers, {claims['counts']}", flush=True)
+                print(
+                    f"round {number}: {given} answers, {counted(claims['blocking'], 'claim')} not confirmed", flush=True
+                )
                 if not claims["blocking"]:
                     break
                 refit(url)

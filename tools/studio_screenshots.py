@@ -20,7 +20,6 @@ from playwright.sync_api import Page, sync_playwright
 from ccr.data.store import EmbeddingStore
 from ccr.io.files import write_bytes
 from ccr.model import ConceptModel
-from ccr.review import Decisions, Review
 from ccr_studio import serving
 from ccr_studio.work.workbench import Workbench
 
@@ -93,7 +92,7 @@ def _answer(page: Page) -> None:
     """A claim confirmed, one rejected, one unclear: the reviewer is known to the page by name."""
     page.evaluate("() => localStorage.setItem('ccr-reviewer', 'ann')")
     page.reload()
-    page.wait_for_selector("#mine")
+    page.wait_for_selector(".claim.now .mine")
     for key in ("y", "2", "u"):
         page.keyboard.press(key)
         page.wait_for_timeout(400)
@@ -162,6 +161,7 @@ STATES: dict[str, tuple[str, Act]] = {
     "compare-same": ("#compare?other={version}", _nothing),
     "undone": ("#bench", _press("Undo")),
     "redone": ("#bench", _press("Redo")),
+    "review-start": ("#review", _nothing),
     "review-answered": ("#review", _answer),
     "review-concept": ("#review?by=concept", _nothing),
     "review-open": ("#review?by=open", _nothing),
@@ -174,7 +174,7 @@ STATES: dict[str, tuple[str, Act]] = {
     "bench-running": ("#bench", _refit),
 }
 #: Views that are also opened before anything was done, of a signed model, and in a studio that only shows.
-FIRST = ("photos-all", "mistakes-matrix", "review", "bench-idle", "compare")
+FIRST = ("photos-all", "mistakes-matrix", "review-start", "bench-idle", "compare")
 SIGNED = ("signature", "review", "class", "bench-idle")
 READ_ONLY = ("bench", "concept", "photos-all", "review")
 
@@ -242,11 +242,7 @@ def _make_docs(browser: Any, url: str, places: dict[str, Any]) -> None:
 def _make_all(browser: Any, running: serving.Running, out: Path, only: set[str]) -> None:
     """A sheet for each view and theme, with the three widths side by side."""
     bench = running.bench
-    windows = {
-        (theme, width): browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
-        for theme in THEMES
-        for width in WIDTHS
-    }
+    windows = {theme: browser.new_context(color_scheme=theme) for theme in THEMES}
 
     def make(names: Iterable[str], places: dict[str, Any], prefix: str = "", acting: bool = False) -> None:
         for name in names:
@@ -262,35 +258,35 @@ def _make_all(browser: Any, running: serving.Running, out: Path, only: set[str])
     make(STATES, places, acting=True)
     _sign(bench)
     make(SIGNED, places, "signed-")
-    bench.read_only = True
+    bench.read_only, bench.decides = True, False
     make(READ_ONLY, places, "read-only-")
 
 
 def _sign(bench: Workbench) -> None:
     """Every claim confirmed, one concept never a reason, and signed."""
-    decisions = Decisions(bench.folder / "decisions.jsonl")
-    review = Review(bench.now().model, decisions)
+    review = bench.review(bench.now().model)
     for claim in review.claims():
         review.decide(claim.label, claim.concept, "yes", by="ann")
     unused = next(name for name in review.concepts.names if name not in bench.now().model.names)
     review.strike(unused, by="ann")
-    bench.sign(decisions, by="ann", policy="one")
+    bench.sign("ann")
 
 
-def _sheets(windows: dict[tuple[str, int], Any], address: str, act: Act, out: Path, name: str) -> None:
+def _sheets(windows: dict[str, Any], address: str, act: Act, out: Path, name: str) -> None:
     for theme in THEMES:
-        shots = []
+        page, shots = windows[theme].new_page(), []
+        page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+        _open(page, address)
+        act(page)
         for width in WIDTHS:
-            page = windows[theme, width].new_page()
-            _open(page, address)
-            if act is not _filters or width < 880:
-                act(page)
-            page.wait_for_timeout(300)
+            page.set_viewport_size({"width": width, "height": 900})
+            page.wait_for_load_state("networkidle")
+            page.wait_for_timeout(400)
             wide = page.evaluate("document.documentElement.scrollWidth")
             if wide > width:
                 print(f"{name} at {width}: {wide} pixels wide")
             shots.append(Image.open(io.BytesIO(_shot(page, width))).convert("RGB"))
-            page.close()
+        page.close()
         sheet = Image.new("RGB", (sum(shot.width for shot in shots) + 40, max(shot.height for shot in shots)), "#888")
         left = 0
         for shot in shots:

@@ -1,7 +1,7 @@
 """The pictures of docs/where.md: `python -m tools.where_figures STORE MODEL --out docs/figures/where [--photos 20]`.
 
 Test photos, evenly over the store, four to a sheet; of each the photo, the class's map and those of the three largest
-contributions, on one colour scale per photo.
+contributions, on the colour scales of `ccr explain --where`: one for the class, one for the single concepts of a photo.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ccr.data.store import EmbeddingStore
 from ccr.encoders import load_encoder
 from ccr.io.files import write_bytes
 from ccr.photos.on_photos import explain_image
-from ccr.show.pictures import common_scale, framed, overlay, shown_maps
+from ccr.show.pictures import framed, overlay, scales_of, shown_maps
 
-SIZE, WORDS, A_SHEET = 190, 28, 4
+SIZE, WORDS, A_SHEET = 190, 38, 4
 
 
 def main() -> None:
@@ -39,11 +39,12 @@ def main() -> None:
         found = explain_image(model, encoder, image)
         assert found.where is not None
         maps = shown_maps(found.where, top=3)
-        scale, photo = common_scale([item for _, item in maps]), framed(image, found.where.frame, SIZE)
+        scales, photo = scales_of(maps, against=None), framed(image, found.where.frame, SIZE)
         right = "right" if str(found.prediction) == str(test.y[row]) else f"it is {test.y[row]}"
-        cells = [(f"{number + 1}: {found.prediction}, {right}", photo)]
+        cells = [(f"{number + 1}: {found.prediction}\n{right}", photo)]
         cells += [
-            (f"{name} {item.in_patches:+.2f}/{item.total:+.2f}", overlay(photo, item.map, scale)) for name, item in maps
+            (f"{name}\n{item.in_patches:+.2f} in patches, {item.total:+.2f} in all", overlay(photo, item.map, scale))
+            for (name, item), scale in zip(maps, scales, strict=True)
         ]
         lines.append(cells)
     for sheet in range(0, len(lines), A_SHEET):
@@ -58,7 +59,7 @@ def _drawn(lines: list[list[tuple[str, Image.Image]]]) -> Image.Image:
     for line, cells in enumerate(lines):
         for column, (heading, picture) in enumerate(cells):
             left, top = column * (SIZE + 6), line * (SIZE + WORDS)
-            pen.text((left + 2, top + 8), heading[:36], fill="black")
+            pen.text((left + 2, top + 6), heading, fill="black")
             sheet.paste(picture, (left, top + WORDS - 4))
     return sheet
 

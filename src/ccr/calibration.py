@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ccr.coding import apply_rule
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
-from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.labels import MOST_VALIDATION, Labels, validation_rows
 from ccr.metrics import Interval, finite, wilson_interval
-from ccr.utils.arrays import LazyModule, softmax
+from ccr.utils.arrays import LazyModule
 from ccr.utils.parameters import is_number
 
 if TYPE_CHECKING:
@@ -180,11 +180,6 @@ def set_quality(sets: PredictionSets, y: np.ndarray, asked: float) -> SetQuality
     )
 
 
-def shares(logits: np.ndarray) -> np.ndarray:
-    """Probabilities (m, classes), as predictions have them."""
-    return np.asarray(softmax(logits.astype(np.float64), axis=1))
-
-
 #: Share of the training images that is held out for it, where there are no validation images to take.
 SHARE = 0.2
 
@@ -234,7 +229,7 @@ def calibrate(head: LinearHead, warm: CodedLabels, held: CodedLabels, coverage: 
     temperature = measured_temperature(head.logits(warm.codes), warm.y)
     cooled = LinearHead(head.coef / head.coef.dtype.type(temperature), head.intercept / temperature)
     cooled = cooled.astype(head.coef.dtype)
-    true = shares(cooled.logits(held.codes))[np.arange(len(held.y)), held.y]
+    true = cooled.probabilities(held.codes)[np.arange(len(held.y)), held.y]
     least = least_probability(true, coverage)
     return Calibrated(cooled, Calibration(temperature, coverage, least, len(true), typical_codes(held.codes)))
 

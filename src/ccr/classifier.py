@@ -16,15 +16,15 @@ from sklearn.utils._set_output import _get_output_config  # the one place that k
 from ccr.calibration import CalibrationParts
 from ccr.coding import Coder, HardThreshold, ThresholdRule, TopRule
 from ccr.coding.coders import usual_length
+from ccr.coding.heads import LinearHead
 from ccr.concepts import Concepts, stored_concepts
 from ccr.edit import EditSession
 from ccr.errors import CCRError, FormatError
-from ccr.explain import Explanation
-from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.io.hub import OnHub
 from ccr.io.provenance import Provenance, encoder_of, kept_concepts, left_out_facts, training_facts, whole_list
 from ccr.knowledge import Knowledge
+from ccr.knowledge.shown import Shown
 from ccr.labels import (
     ClassWeight,
     Labels,
@@ -56,7 +56,6 @@ from ccr.refine.loop import PartedCheckpoint, RefinementProblem, solve_with_weig
 from ccr.refine.measure import CheckpointFolder
 from ccr.refine.options import Optimizer, Schedule
 from ccr.refine.region import Bound, Claims, GroundedBound, check_claims, informed_facts
-from ccr.shown import Shown
 from ccr.space import Angular, Center, Dispersion, Space
 from ccr.utils.arrays import coded_frame
 
@@ -202,11 +201,8 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
         weights = None if sample_weight is None else sample_weights(sample_weight, len(right))
         return float(np.average(right, weights=weights))
 
+    explain = delegate(LinearModel.explain)
     explain_many = delegate(LinearModel.explain_many)
-
-    def explain(self, x: Any) -> Explanation:
-        """Explanation of the prediction of the embedding x (d,)."""
-        return self.fitted().explain(x)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns of `transform`."""

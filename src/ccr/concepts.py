@@ -40,7 +40,7 @@ class Concepts:
         covariance: np.ndarray | None = None,
         among: Concepts | None = None,
     ) -> Concepts:
-        """One concept out of photos: for what words or the encoder cannot say. `learn_direction` says how sure it is.
+        """Learn a concept from photos: for what words or the encoder cannot say. `learn_direction` says how sure it is.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class Concepts:
         return Concepts([*self.names, name], np.concatenate([self.embeddings, row[None]]))
 
     def with_embeddings(self, embeddings: Any) -> Concepts:
-        """The same names at other places."""
+        """The same names with other embeddings."""
         return Concepts(self.names, embeddings)
 
 

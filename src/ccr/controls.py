@@ -4,7 +4,7 @@ embeddings, cross-validation, and refits that show how stable its explanations a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
@@ -19,12 +19,12 @@ from threadpoolctl import threadpool_limits
 
 from ccr.classifier import ConceptClassifier
 from ccr.coding import HardThreshold, code_size
+from ccr.coding.heads import LinearHead, fit_softmax
 from ccr.concepts import Concepts
 from ccr.encoders import Encoder
 from ccr.errors import CCRError
 from ccr.explain.terms import PlainResult, plain_fields
-from ccr.heads import LinearHead, fit_softmax
-from ccr.labels import Part, store_parts, stratified_folds
+from ccr.labels import Part, store_parts, stratified_folds, take_rows
 from ccr.metrics import SHOWN, Interval, largest_shown, paired_bootstrap
 from ccr.refine.region import unrefined
 from ccr.space import Space
@@ -96,7 +96,10 @@ def refinement_gain(
 
     with one_thread_each(jobs) as pool:
         waiting = [pool.submit(fit, seed, chosen) for seed in seeds for chosen in settings]
-        fitted = [future.result() for future in _finished(waiting, tell)]
+        tell(0, len(waiting), "fitting models")  # the first may wait for the compiler
+        for number, _ in enumerate(as_completed(waiting), start=1):
+            tell(number, len(waiting), "fitting models")
+        fitted = [future.result() for future in waiting]
         baselines, refined = fitted[::2], fitted[1::2]
         # Codes of all concepts, where they stay, are the same for every seed, and the solved head has no seed.
         whole = fit(seeds[0], {**unrefined(options), "weights_per_class": None, "max_iter": 1})
@@ -115,13 +118,6 @@ def one_thread_each(jobs: int) -> Iterator[ThreadPoolExecutor]:
             yield pool
     finally:
         torch.set_num_threads(before)
-
-
-def _finished(waiting: Sequence[Future[Any]], tell: OnProgress) -> Sequence[Future[Any]]:
-    """The same, all done."""
-    for number, _ in enumerate(as_completed(waiting), start=1):
-        tell(number, len(waiting), "fitting models")
-    return waiting
 
 
 def refitted_accuracy(baseline: ConceptClassifier, train: Part, test: Part) -> float:
@@ -185,7 +181,7 @@ class Controls:
 
 
 def measure_controls(
-    model: ConceptClassifier, store: Any, encoder: Encoder, *, seed: int = 0, tell: OnProgress = no_progress
+    model: ConceptClassifier, store: Any, encoder: Encoder, *, tell: OnProgress = no_progress
 ) -> Controls:
     """Fit as the model was fitted, on the store's training images, with as many random words and random vectors as it
     had concepts, and measure all three on the test images. These know nothing. A model with knowledge is also fitted
@@ -196,7 +192,6 @@ def measure_controls(
     model : fitted on this store.
     store : with the splits train and test; a split val chooses epochs, as in the fit.
     encoder : the model's, which embeds the words.
-    seed : which words and vectors.
     tell : called as the fits go on.
     """
     fitted, parts = model.fitted(), store_parts(store, "measuring controls")
@@ -205,15 +200,15 @@ def measure_controls(
     fitted.images(store)  # refuses embeddings of another encoder
     listed = [*fitted.names, *fitted.provenance.left_out]
     like = Concepts(listed, np.ones((len(listed), fitted.dimension)))
-    words = random_words(len(listed), seed=seed, exclude=[*listed, *map(str, fitted.classes.tolist())])
-    kinds = {"random words": embed_concepts(words, encoder), "random vectors": random_unit_concepts(like, seed=seed)}
+    words = random_words(len(listed), seed=0, exclude=[*listed, *map(str, fitted.classes.tolist())])
+    kinds = {"random words": embed_concepts(words, encoder), "random vectors": random_unit_concepts(like, seed=0)}
     test = parts["test"]
     right = [fitted.predict(test.X) == test.y]
     for name, concepts in kinds.items():
         right.append(_fitted(model, concepts, parts, name, tell).predict(test.X) == test.y)
     if model.knowledge is not None:
         assert model.concepts is not None
-        shuffled_knowledge = {"knowledge": model.knowledge.shuffled(seed), "claims": model.claims}
+        shuffled_knowledge = {"knowledge": model.knowledge.shuffled(), "claims": model.claims}
         shuffled = _fitted(model, model.concepts, parts, "shuffled knowledge", tell, **shuffled_knowledge)
         right.append(shuffled.predict(test.X) == test.y)
     scores = np.array(right, np.float64)
@@ -370,7 +365,6 @@ def cross_validate(
     *,
     groups: np.ndarray | None = None,
     folds: int = 5,
-    seed: int = 0,
     jobs: int = 1,
     tell: OnProgress = no_progress,
 ) -> CrossValidation:
@@ -381,7 +375,6 @@ def cross_validate(
     X, y : embeddings (m, d), an array or a store, and labels (m,).
     groups : what must not be parted (m,), such as `store.groups`. None: images are divided one by one.
     folds : how many, from 2 to the number of groups of the rarest class.
-    seed : which images are in which fold; the model keeps its own.
     jobs : models fitted at a time, each on one thread.
     """
     groups = np.arange(len(y)) if groups is None else np.asarray(groups)
@@ -391,19 +384,19 @@ def cross_validate(
             f"folds must be from 2 to the number of images, or groups of images, of the rarest class, which is {least} "
             f"({name!r}), got {folds}: give fewer folds, or more images of that class"
         )
-    parts = list(StratifiedGroupKFold(folds, shuffle=True, random_state=seed).split(np.zeros(len(y)), y, groups))
+    parts = list(StratifiedGroupKFold(folds, shuffle=True, random_state=0).split(np.zeros(len(y)), y, groups))
     right = np.empty(len(y), bool)
 
     def measure(part: tuple[np.ndarray, np.ndarray]) -> float:
         train, test = part
-        fitted = ConceptClassifier(**model.get_params(deep=False)).fit(_rows(X, train), y[train])
-        right[test] = fitted.predict(_rows(X, test)) == y[test]
+        fitted = ConceptClassifier(**model.get_params(deep=False)).fit(take_rows(X, train), y[train])
+        right[test] = fitted.predict(take_rows(X, test)) == y[test]
         return float(right[test].mean())
 
     by_fold = _in_turn(measure, parts, jobs, "fitting folds", tell)
     numbers = np.unique(groups, return_inverse=True)[1]
     sizes, hits = np.bincount(numbers), np.bincount(numbers, weights=right)
-    drawn = np.random.default_rng(seed).integers(0, len(sizes), (ROUNDS, len(sizes)))
+    drawn = np.random.default_rng(0).integers(0, len(sizes), (ROUNDS, len(sizes)))
     shares = hits[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
     interval = Interval(*(float(end) for end in np.percentile(shares, [2.5, 97.5])))
     return CrossValidation(len(y), len(sizes), float(right.mean()), interval, tuple(by_fold))
@@ -417,7 +410,6 @@ def stability(
     *,
     validation: Any = None,
     refits: int = REFITS,
-    seed: int = 0,
     jobs: int = 1,
     tell: OnProgress = no_progress,
 ) -> Stability:
@@ -431,9 +423,9 @@ def stability(
     names = {name: number for number, name in enumerate(model.get_params(deep=False)["concepts"].names)}
 
     def refit(number: int) -> tuple[np.ndarray, sparse.csr_matrix, set[tuple[str, str]]]:
-        rows = np.sort(np.random.default_rng([seed, number]).integers(0, len(y), len(y)))
-        settings = {**model.get_params(deep=False), "random_state": seed + 1 + number}
-        fitted = ConceptClassifier(**settings).fit(_rows(train, rows), y[rows], validation=validation)
+        rows = np.sort(np.random.default_rng([0, number]).integers(0, len(y), len(y)))
+        settings = {**model.get_params(deep=False), "random_state": 1 + number}
+        fitted = ConceptClassifier(**settings).fit(take_rows(train, rows), y[rows], validation=validation)
         return fitted.predict(images), _shown(fitted, images, names), _claims(fitted)
 
     found = _in_turn(refit, range(refits), jobs, "fitting again", tell)
@@ -470,11 +462,6 @@ def _claims(model: ConceptClassifier) -> set[tuple[str, str]]:
     rows, columns = np.nonzero(model.head_.coef > 0)
     labels, names = model.classes_, model.model_.names
     return {(str(labels[row]), names[column]) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)}
-
-
-def _rows(X: Any, rows: np.ndarray) -> Any:
-    select = getattr(X, "select", None)
-    return X[rows] if select is None else select(rows=rows)
 
 
 def _in_turn(work: Any, items: Sequence[Any], jobs: int, what: str, tell: OnProgress) -> list[Any]:

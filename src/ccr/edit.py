@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from ccr.coding import ThresholdRule
+from ccr.coding.heads import LinearHead
 from ccr.concepts import Concepts, stored_concepts
 from ccr.errors import CCRError, CCRWarning
 from ccr.explain.terms import PlainResult, plain, position
 from ccr.geometry import unit_rows
-from ccr.heads import LinearHead
 from ccr.io.provenance import left_out_text, without
 from ccr.knowledge import Answer, Knowledge, Verdict
 from ccr.knowledge.grounding import UNKNOWN_SHARE, evidence, ground

@@ -1,8 +1,22 @@
 """Errors and warnings of the library; every message names the rule, the value and the remedy."""
 
+import re
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s?#]*@")
+
+
+def without_credentials(text: str) -> str:
+    """The text, in whose addresses no name and password stand: they are never printed, also not in an error."""
+    return _CREDENTIALS.sub("", text)
+
 
 class CCRError(ValueError):
-    """Input that cannot be worked with. The command line prints its message without a traceback."""
+    """Input that cannot be worked with. The command line prints its message without a traceback.
+
+    A message repeats no credentials: what other packages say of an address may hold those of the environment."""
+
+    def __str__(self) -> str:
+        return without_credentials(super().__str__())
 
 
 class FormatError(CCRError):
@@ -13,7 +27,7 @@ class WriteError(OSError, CCRError):
     """A file or folder cannot be written: no permission, no space, a file where a folder must be."""
 
     def __str__(self) -> str:
-        return str(self.strerror)
+        return without_credentials(str(self.strerror))
 
 
 class UnreachableError(CCRError):

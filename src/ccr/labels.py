@@ -1,4 +1,4 @@
-"""Part: embeddings and labels of one split, and how a part is divided."""
+"""Labels: class numbers and weights, images that are held out, and the parts of a store."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ def store_part(X: Any, name: str) -> Any:
     It must be an attribute of X's class: a data frame's column that happens to be called so does not count.
     """
     return getattr(X, name) if hasattr(type(X), name) else None
+
+
+def take_rows(X: Any, rows: np.ndarray) -> Any:
+    """These rows of X; of a store, a store: photos are known by a store's paths."""
+    return X[rows] if store_part(X, "select") is None else X.select(rows=rows)
 
 
 def fit_parts(X: Any, y: Any, sample_weight: Any, validation: Any, fraction: float) -> tuple[Any, Any]:
@@ -248,8 +253,7 @@ class Part(NamedTuple):
 
     def take(self, rows: np.ndarray) -> Part:
         """Only these rows (indices, or booleans (m,)); a part of a store stays on disk."""
-        select = getattr(self.X, "select", None)
-        return Part(self.X[rows] if select is None else select(rows=rows), np.asarray(self.y)[rows])
+        return Part(take_rows(self.X, rows), np.asarray(self.y)[rows])
 
     def resident(self) -> Part:
         """The same in memory if it is small, since every epoch of every fit reads it; else where it lies."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.heads import LinearHead
 from ccr.inputs import Embeddings, Moments
 from ccr.utils.arrays import LazyModule, is_sparse, is_tensor
 from ccr.utils.parameters import is_number
@@ -27,6 +27,8 @@ else:
 
 #: Concepts of an image whose truth is measured: those that an explanation names first.
 SHOWN = 5
+#: Draws of a bootstrap, and the percentiles between which 95 % of them lie.
+ROUNDS, ENDS = 4000, [50 * (1 - 0.95), 50 * (1 + 0.95)]
 #: Effective concepts per class over which ANEC is the mean.
 ANEC = (5, 10, 15, 20, 25, 30)
 
@@ -103,9 +105,10 @@ class Evaluation:
     claims: Mapping[str, int] | None = None
 
     @property
-    def truth_to_tell(self) -> float | None:
-        """`truth` where at least half of the shown concepts have an answer; fewer are no sample of what is shown."""
-        return self.truth if (self.unanswered or 0.0) <= 0.5 else None
+    def is_told(self) -> bool:
+        """Whether at least half of the shown concepts have an answer: `truth` and `transfer` by fewer are no sample of
+        what is shown."""
+        return (self.unanswered or 0.0) <= 0.5
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
@@ -288,10 +291,8 @@ def accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> floa
     return _share_right(codes, LinearHead(coef, head.intercept), y)
 
 
-def paired_bootstrap(
-    scores: np.ndarray, *, confidence: float = 0.95, rounds: int = 4000, seed: int = 0
-) -> tuple[list[Interval], list[Interval]]:
-    """Intervals of the mean of each row of `scores` (methods, images), and of its difference to the first row.
+def paired_bootstrap(scores: np.ndarray) -> tuple[list[Interval], list[Interval]]:
+    """95 % intervals of the mean of each row of `scores` (methods, images), and of its difference to the first row.
 
     Every round draws images with replacement, the same for all methods: what is hard for all of them cancels.
     """
@@ -299,13 +300,12 @@ def paired_bootstrap(
     if scores.ndim != 2 or 0 in scores.shape:
         raise CCRError(f"scores must be (methods, images), none of them 0, got shape {scores.shape}")
     methods, m = scores.shape
-    rng = np.random.default_rng(seed)
-    means = np.empty((rounds, methods))
-    for number in range(rounds):
+    rng = np.random.default_rng(0)
+    means = np.empty((ROUNDS, methods))
+    for number in range(ROUNDS):
         means[number] = scores @ np.bincount(rng.integers(0, m, m), minlength=m) / m
-    ends = [50 * (1 - confidence), 50 * (1 + confidence)]
-    intervals = np.percentile(means, ends, axis=0)
-    gaps = np.percentile(means - means[:, :1], ends, axis=0)
+    intervals = np.percentile(means, ENDS, axis=0)
+    gaps = np.percentile(means - means[:, :1], ENDS, axis=0)
     return [Interval(*map(float, pair)) for pair in intervals.T], [Interval(*map(float, pair)) for pair in gaps.T]
 
 

@@ -45,6 +45,7 @@ from ccr.coding import (
     map_codes,
     rule_at_length,
 )
+from ccr.coding.heads import LinearHead, entry_logits, few_logits
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.explain import (
@@ -70,14 +71,13 @@ from ccr.explain import (
 )
 from ccr.explain.claims import Claim, claims_of, measure_claims
 from ccr.explain.counterfactual import CorrectedBatch
-from ccr.heads import LinearHead, entry_logits, few_logits
 from ccr.inputs import Embeddings, one_row
 from ccr.io.format import pack, read_folder, save_folder, unpack
 from ccr.io.hub import OnHub
 from ccr.io.provenance import Provenance, Signature, model_digest
+from ccr.knowledge.shown import Shown, of_photos
 from ccr.labels import known_labels, labels_like, labels_of, seed_of, store_part
 from ccr.photos import OnPhotos
-from ccr.shown import Shown, of_photos
 from ccr.space import Readouts, Space
 from ccr.utils.arrays import LazyModule, softmax
 
@@ -116,7 +116,7 @@ class LinearModel(ABC):
 
     @abstractmethod
     def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
-        """`use` of the logits (b, classes) of some rows of X after the other, in order."""
+        """Results of `use` on the logits (b, classes) of X, a chunk of rows at a time, in order."""
 
     def logits(self, X: Any) -> np.ndarray:
         """Logits (m, classes): intercept plus the sum of contributions."""
@@ -209,7 +209,7 @@ CLAIM_ROWS, MOST_CLAIMS = 16_384, 20_000
 
 @dataclass(frozen=True, eq=False)
 class ConceptModel(LinearModel, OnPhotos, OnHub):
-    """A classifier whose every prediction is a short, exact sum of named concepts.
+    """A fitted classifier, frozen: the prediction of an embedding is a short, exact sum of named concepts.
 
     Parameters
     ----------

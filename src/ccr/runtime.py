@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ccr.coding import FEW_ROWS, ThresholdRule, TopRule, few_codes
+from ccr.coding.heads import few_logits
 from ccr.errors import FormatError
-from ccr.heads import few_logits
 from ccr.io.format import read_folder, unpack
 from ccr.kernels import Entries
 from ccr.model import ConceptModel

@@ -25,7 +25,7 @@ Center = Literal["data"] | None
 
 
 class Angular(Parameters):
-    """Widen the cone of concepts (Algorithm 3, docs/method.md).
+    """Dispersion that widens the cone of concepts (Algorithm 3, docs/method.md).
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Angular(Parameters):
 
 
 class Symmetric(Parameters):
-    """Toward the nearest orthonormal concepts (Symmetric dispersion, docs/method.md).
+    """Dispersion toward the nearest orthonormal concepts (Symmetric dispersion, docs/method.md).
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ def serve(
         waiting=waiting,
     )
     root = runner.checked_root(root_path)
-    served = _ready(model, encoder, silent=as_json)
+    served = _ready(model, encoder)
     service = Service(lambda: served, limits=limits)
     listening = runner.listen(host, port)
     url = runner.url_of(listening, root)
@@ -102,10 +102,10 @@ def serve(
         token=token,
         started=started,
     )
-    note(runner.farewell(service.meters.total(guards.CUT_OFF)), silent=as_json)
+    note(runner.farewell(service.meters.total(guards.CUT_OFF)))
 
 
-def _ready(folder: Path, spec: str | None, *, silent: bool) -> Served:
+def _ready(folder: Path, spec: str | None) -> Served:
     """The model and its encoder, both used once, so that the first request does not wait for them."""
     import numpy as np
     from PIL import Image
@@ -115,12 +115,12 @@ def _ready(folder: Path, spec: str | None, *, silent: bool) -> Served:
     from ccr_studio.service.service import Served
 
     loaded = ConceptModel.load(folder)
-    kernels.warm_up(lambda line: note(line, silent=silent), group="coding", elsewhere=True)
+    kernels.warm_up(note, group="coding", elsewhere=True)
     if spec is None and loaded.provenance.encoder is None:
         note("the model does not know its encoder, so it answers about embeddings alone; --encoder names one")
         loaded.predict(np.ones((1, loaded.dimension)))
         return Served(folder.name, loaded)
-    encoder = model_encoder(loaded, spec, silent=silent)
+    encoder = model_encoder(loaded, spec)
     loaded.predict(encoder.embed_images([Image.new("RGB", (64, 64), "grey")]))
     return Served(folder.name, loaded, encoder)
 
@@ -186,9 +186,9 @@ def studio(
     if log is not None and (review or not read_only):
         check_writable(log)
     options = {"encoder": encoder, "read_only": read_only, "decides": review, "policy": policy, "log": log}
-    bench = _workbench(opened, model, concepts, session, options, silent=as_json)
+    bench = _workbench(opened, model, concepts, session, options)
     if bench.session.position > 0:
-        note(f"going on where it was left: {bench.session.position} steps since it was opened", silent=as_json)
+        note(f"going on where it was left: {bench.session.position} steps since it was opened")
 
     kept, ending = not read_only or serving.has_session(bench.folder), ExitStack()
 
@@ -212,7 +212,7 @@ def studio(
             bench, host=host, port=port, token=token, names=allow_host or (), root_path=root_path, started=started
         )
     if cut_off:
-        note(runner.farewell(cut_off), silent=as_json)
+        note(runner.farewell(cut_off))
 
 
 def _workbench(
@@ -221,15 +221,13 @@ def _workbench(
     concepts: Path | None,
     session: Path | None,
     options: dict[str, Any],
-    *,
-    silent: bool,
 ) -> Workbench:
     """On the model that was given, or on one that is fitted here, once; `options` are those of `open_workbench`."""
     from ccr import kernels
     from ccr.model import ConceptModel
     from ccr_studio import serving
 
-    kernels.warm_up(lambda line: note(line, silent=silent), group="coding", elsewhere=True)
+    kernels.warm_up(note, group="coding", elsewhere=True)
     open_bench: Callable[..., Workbench] = partial(serving.open_workbench, store, **options)
     read_only, encoder = options["read_only"], options["encoder"]
     if model is not None:
@@ -245,10 +243,10 @@ def _workbench(
                 "studio once without --read-only"
             )
         if concepts is None:
-            embedded = propose_concepts(store, folder / "concepts.txt", spec=encoder, silent=silent)
+            embedded = propose_concepts(store, folder / "concepts.txt", spec=encoder)
         else:
-            embedded = load_concepts(store, concepts, spec=encoder, silent=silent)
-        with fitting(silent=silent) as tell:
+            embedded = load_concepts(store, concepts, spec=encoder)
+        with fitting() as tell:
             fitted = serving.first_model(store, embedded, tell)
     return open_bench(fitted, folder, title=_title(store.path), fitted_here=True)
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from ccr.data.datasets import content_hash
 from ccr.data.datasets.sources import Content, TooManyPixels
-from ccr.errors import CCRError
+from ccr.errors import CCRError, without_credentials
 from ccr.explain import PatchTerms
 from ccr.photos.on_photos import SMOOTHING, split_image
 from ccr.utils.texts import check_name
@@ -108,9 +108,9 @@ class Words:
             self._encoder = self._load()
             _use(self._encoder)
         except (CCRError, ImportError, OSError) as error:
-            self._reason = str(error)
+            self._reason = without_credentials(str(error))
         except Exception as error:  # whatever a model of a hub raises: the studio goes on without words
-            self._reason = f"{type(error).__name__}: {error}"
+            self._reason = without_credentials(f"{type(error).__name__}: {error}")
         self._there.set()
 
 

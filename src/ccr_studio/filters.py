@@ -18,6 +18,8 @@ from ccr_studio.seen import SeenModel
 
 #: Bars of a histogram of confidence, and of a concept's values.
 CONFIDENCE_BINS, VALUE_BINS = 10, 24
+#: Filters by what a model says.
+SAID = ("predicted", "right", "confidence", "concepts")
 SORTS = ("row", "confidence", "class", "predicted", "concept")
 
 
@@ -89,7 +91,7 @@ class Filtered:
 
     def rows(self) -> np.ndarray:
         """The rows that all filters leave, in the order wished for."""
-        rows = np.flatnonzero(self._all_but(None))
+        rows = np.flatnonzero(self._all_but())
         keys = self._keys()
         if keys is None:
             return rows[::-1] if self.wish.descending else rows
@@ -103,21 +105,27 @@ class Filtered:
         sure = seen.confidence[self._all_but("confidence")]
         bins = np.minimum((sure * CONFIDENCE_BINS).astype(int), CONFIDENCE_BINS - 1)
         return Counts(
-            total=int(self._all_but(None).sum()),
+            total=int(self._all_but().sum()),
             classes=_count(seen.truth, self._all_but("classes"), seen.classes),
             predicted=_count(seen.predicted, self._all_but("predicted"), seen.classes),
-            splits=_count(photos.split, self._all_but("split"), [name or "none" for name in photos.splits]),
+            splits=_count(photos.split, self._beside_splits(), [name or "none" for name in photos.splits]),
             right={"right": int(right.sum()), "wrong": int((~right).sum())},
             confidence=np.bincount(bins, minlength=CONFIDENCE_BINS).tolist(),
             values=self._histogram(),
         )
 
-    def _all_but(self, name: str | None) -> np.ndarray:
+    def _all_but(self, *names: str) -> np.ndarray:
         whole = np.ones(len(self.seen.photos), bool)
         for other, mask in self.masks.items():
-            if mask is not None and other != name:
+            if mask is not None and other not in names:
                 whole &= mask
         return whole
+
+    def _beside_splits(self) -> np.ndarray:
+        """Photos that are counted beside the splits: test photos without what the model says of them, which would be a
+        look at them that nobody asked for."""
+        mask, open_ = self._all_but("split"), self.seen.photos.open
+        return mask if "test" in self.wish.splits else np.where(open_, mask, self._all_but("split", *SAID))
 
     def _named(self, numbers: np.ndarray, names: tuple[str, ...]) -> np.ndarray | None:
         if not names:
@@ -225,16 +233,13 @@ class Selections:
         if self._folder is None or len(key) != 16 or not all(letter in "0123456789abcdef" for letter in key):
             raise _unknown()
         try:
-            rows = np.array(map_array(self._folder / f"{key}.npy", "be a selection", "select again"))
+            kept = map_array(self._folder / f"{key}.npy", "be a selection", "select again")
         except FormatError:
             raise _unknown() from None
-        if (
-            rows.ndim != 1
-            or rows.dtype != np.int64
-            or not len(rows)
-            or rows.min() < 0
-            or rows.max() >= len(self.photos)
-        ):
+        if kept.ndim != 1 or kept.dtype != np.int64 or not 0 < len(kept) <= len(self.photos):  # before it is read
+            raise _unknown()
+        rows = np.array(kept)
+        if rows.min() < 0 or rows.max() >= len(self.photos):
             raise _unknown()
         return self._kept.put(key, rows)
 

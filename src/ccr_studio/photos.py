@@ -17,7 +17,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.encoders.assets import cache_folder
 from ccr.errors import CCRError, MissingExtraError, WriteError
 from ccr.inputs import Embeddings, Moments
-from ccr.io.files import write_bytes
+from ccr.io.files import read_regular, write_bytes
 from ccr.labels import Labels, validation_rows
 from ccr_studio.service.limits import DECODING
 
@@ -170,7 +170,7 @@ class Thumbnails:
         kept = None if key is None else self._folder / key[:2] / f"{key}-{size}.jpg"
         if kept is not None:
             with suppress(OSError):
-                return kept.read_bytes()
+                return read_regular(kept)
         with DECODING.decoded(lambda: self.store.content(row)) as image:
             jpeg = small_jpeg(image, size)
         if kept is not None and self._keep:

@@ -17,9 +17,9 @@ from ccr.errors import CCRError
 from ccr.explain import Audit, Explanation, ModelView, explain, view_codes
 from ccr.inputs import CHUNK_VALUES, Embeddings
 from ccr.io.provenance import whole_list
+from ccr.knowledge.shown import of_photos
 from ccr.metrics import fidelity
 from ccr.model import ConceptModel
-from ccr.shown import of_photos
 from ccr.space import Space
 from ccr.utils.texts import did_you_mean
 from ccr_studio.cache import Recent

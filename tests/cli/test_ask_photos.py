@@ -16,11 +16,12 @@ from PIL import Image
 
 from ccr import ConceptModel, EmbeddingStore, Knowledge
 from ccr.cli.common_photo import MOST_LINES, draw_photo
-from ccr.cli.knowledge_photos import MOST_FAILURES, Session, _ask_model
 from ccr.errors import CCRError
 from ccr.knowledge import Answer
+from ccr.review.asking import MOST_FAILURES, PhotoSession, ask_seeing_model
 from ccr.review.decisions import Decisions
 from ccr.review.questions import EACH, FIRST, Review
+from ccr.utils.processes import no_progress
 from ccr.vocab import llm
 from tests.cli.conftest import Terminal, run
 from tests.vocab.test_llm import Server, completion
@@ -48,11 +49,11 @@ def table(given: list[object]) -> Knowledge:
     return Knowledge.read(Path(str(given[-1])))
 
 
-def session_of(given: list[object], answers: int = 7) -> Session:
+def session_of(given: list[object], answers: int = 7) -> PhotoSession:
     file = Path(str(given[-1]))
     known = Knowledge.read(file) if file.exists() else Knowledge.of([])
     opened = EmbeddingStore.open(str(given[3]))
-    return Session.begin(ConceptModel.load(str(given[2])), opened, known, file, answers)
+    return PhotoSession.begin(ConceptModel.load(str(given[2])), opened, known, file, answers)
 
 
 def test_answers_are_about_photos_of_the_store_and_never_of_the_test_split(given: list[object]) -> None:
@@ -232,8 +233,6 @@ def test_the_upper_pixel_is_drawn_before_the_lower() -> None:
         ["--page", "a.html", "--read", "b.csv"],
         ["--page", "a.html", "--vlm-url", "http://127.0.0.1:9/v1"],
         ["--vlm-model", "m"],
-        ["--vlm-rate", "3"],
-        ["--vlm-price", "1,2"],
         ["--dry-run"],
         ["--strike", "--page", "a.html"],
         ["--vlm-url", "http://127.0.0.1:9/v1"],
@@ -359,13 +358,13 @@ def test_a_model_is_shown_one_photo_and_answers_for_all_its_concepts(
 ) -> None:
     server.answers = [sees_red]
     vlm = ["--vlm-url", server.url, "--vlm-model", "tiny"]
-    cost = json.loads(said(given, "", *vlm, "--dry-run", "--vlm-price", "1,2", "--json").stdout)
+    cost = json.loads(said(given, "", *vlm, "--dry-run", "--json").stdout)
     assert not server.requests
     found = json.loads(said(given, "", *vlm, "--json").stdout)
     assert found["failed"] == {}
     assert found["left"] == 0
     assert 0 < len(server.requests) <= cost["requests"]
-    assert cost["price_at_most"] > 0
+    assert cost["prompt_tokens"] > 0
     known = table(given)
     assert found["new"] == len(known) == sum(len(concepts_of(body)) for body in server.requests)
     for one in known:
@@ -380,7 +379,7 @@ def test_a_model_is_shown_one_photo_and_answers_for_all_its_concepts(
 
 
 def test_a_model_that_misbehaves_is_asked_again_and_never_believed(
-    given: list[object], server: Server, tmp_path: Path, cache: None, monkeypatch: pytest.MonkeyPatch
+    given: list[object], server: Server, tmp_path: Path
 ) -> None:
     def few(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         return completion(json.dumps(dict.fromkeys(concepts_of(body)[1:], "yes")))
@@ -398,7 +397,7 @@ def test_a_model_that_misbehaves_is_asked_again_and_never_believed(
     wrong = [(500, {}, b""), completion("I see an apple."), few, many, vague, (200, {}, b"<html>"), slow]
     server.answers = [answer for one in wrong for answer in (one, sees_red)] + [sees_red]
     session = session_of(given)
-    failed = _ask_model(session, server.endpoint(timeout=0.5), silent=True)
+    failed = ask_seeing_model(session, server.endpoint(timeout=0.5), tmp_path / "cache", no_progress)
     assert failed == {}
     assert session.left == 0
     assert len(server.requests) >= 2 * len(wrong)
@@ -407,16 +406,17 @@ def test_a_model_that_misbehaves_is_asked_again_and_never_believed(
 
 
 def test_a_concept_that_the_model_failed_for_is_asked_about_in_the_next_run(
-    given: list[object], server: Server, cache: None
+    given: list[object], server: Server, tmp_path: Path
 ) -> None:
     server.answers = [sees_red, completion("no"), sees_red]
     session = session_of(given)
-    failed = _ask_model(session, server.endpoint(attempts=1), silent=True)
+    asked = server.endpoint(attempts=1), tmp_path / "cache", no_progress
+    failed = ask_seeing_model(session, *asked)
     assert len(failed) == 1
     assert "no JSON object" in next(iter(failed.values()))
     assert session.left > 0
     later = session_of(given)
-    assert _ask_model(later, server.endpoint(attempts=1), silent=True) == {}
+    assert ask_seeing_model(later, *asked) == {}
     assert later.left == 0
 
 

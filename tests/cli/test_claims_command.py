@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from ccr.data.store import EmbeddingStore
-from ccr.errors import CCRError
 from ccr.explain.terms import MARKS, PLAIN_MARKS, Contribution, claim_marks, sum_rows, sum_text
 from ccr.knowledge import Knowledge
 from ccr.metrics import SHOWN
@@ -155,6 +154,7 @@ def test_the_report_and_the_card_say_what_is_known(informed: Path, model: Path, 
         part = Measured(loaded, replace(measured, truth=1.0, unanswered=unanswered), loaded.predict(rows))
         said = " ".join(headline(part, None, None, rows.y))
         assert ("of the shown concepts with an answer" in said) is told
+        assert ("transfer " in said.split("fidelity to the bare")[0]) is told
     digest = loaded.provenance.knowledge.digest
     assert digest in model_card(loaded, name="me/model")
     assert "## Claims" not in model_card(ConceptModel.load(model), name="me/model")
@@ -198,24 +198,3 @@ def test_a_terminal_without_the_signs_gets_words(encoding: str) -> None:
     assert text.isascii()
     assert "stem yes" in text
     assert "leaf no" in text
-
-
-def test_check_measures_transfer_with_knowledge(workspace: Path, tmp_path: Path) -> None:
-    store = EmbeddingStore.open(workspace / "store")
-    names, labels = ["red", "green", "round"], list(store.classes)
-    (tmp_path / "list.txt").write_text("\n".join(names), encoding="utf-8")
-    table = np.full((len(labels), len(names)), -1, np.int8)
-    table[:2, :2] = 1
-    table[:, 2] = 0  # nobody answered for "round"
-    Knowledge(labels, names, table).write(tmp_path / "known.csv")
-    check = ("concepts", "check", tmp_path / "list.txt", "--store", workspace / "store", "--no-worth")
-    found = as_json(*check, "--knowledge", tmp_path / "known.csv")
-    by_name = {item["concept"]: item["transfer"] for item in found["concepts"]}
-    assert by_name["round"] is None, "without answers it is unverified"
-    assert all(value is None or 0 <= value <= 1 for value in by_name.values())
-    assert all("transfer" not in item for item in as_json(*check)["concepts"])
-    Knowledge(["elsewhere"], ["other"], [[1]]).write(tmp_path / "foreign.csv")
-    with pytest.raises(CCRError, match="spell names alike"):
-        run(*check, "--knowledge", tmp_path / "foreign.csv")
-    alone = run("concepts", "check", tmp_path / "list.txt", "--knowledge", tmp_path / "known.csv")
-    assert alone.exit_code == 2

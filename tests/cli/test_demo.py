@@ -71,7 +71,7 @@ def test_the_embeddings_of_the_package_are_those_that_its_encoder_makes_here(tmp
     assert not check_shipped(dataset, Turned(encoder)).agrees
     other = replace(dataset, samples=[*dataset.samples[1:], dataset.samples[0]])
     assert not check_shipped(other, encoder).agrees
-    store, origin = module._store(tmp_path / "store", encoder, embed=False, silent=True)
+    store, origin = module._store(tmp_path / "store", encoder, embed=False)
     assert checked.sentence in origin
     np.testing.assert_array_equal(store.X, shipped_store().X)
     store.verify()

@@ -123,7 +123,7 @@ def test_bad_input_is_refused_with_rule_value_and_remedy(
         (1, "the store has no split", [model, store, "--out", tmp_path / "n.json", "--split", "tset"]),
         (1, "every model is given once", [model, model, store, "--out", tmp_path / "n.json"]),
         (1, "--page must end in .html", ["--out", drawn, "--page", tmp_path / "p.htm"]),
-        (1, "not a file of verdicts", ["--out", drawn, "--read", tmp_path / "bad.json"]),
+        (1, "must be a file of verdicts", ["--out", drawn, "--read", tmp_path / "bad.json"]),
         (1, "must be plain text", ["--out", drawn, "--judge", "a\u202eb", "--read", tmp_path / "bad.json"]),
         (1, "a sheet is a plain file", [model, store, "--out", f"file://{tmp_path}/n.json"]),
         (2, "give models and a store", ["--out", tmp_path / "n.json"]),

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from ccr import ConceptModel, EmbeddingStore, Knowledge
+from ccr.cli.common_data import note_coverage
 from ccr.errors import CCRError
 from ccr.vocab import read_concepts
 from tests.cli.conftest import as_json, run
@@ -152,7 +153,7 @@ def test_asking_again_leaves_corrected_cells_alone(tmp_path: Path, workspace: Pa
     assert Knowledge.read(out) == corrected != asked
 
 
-@pytest.mark.parametrize("options", [["--photos", 2], ["--llm-price", "1,2"], ["--llm-model", "m"], ["--dry-run"]])
+@pytest.mark.parametrize("options", [["--photos", 2], ["--llm-model", "m"], ["--dry-run"]])
 def test_options_for_a_language_model_need_one(
     made: tuple[Path, Path, Path], tmp_path: Path, options: list[object]
 ) -> None:
@@ -205,10 +206,19 @@ def test_show_counts_and_file_names_are_no_markup(tmp_path: Path) -> None:
     assert "1: green" in said
 
 
-def test_a_sweep_over_the_papers_radius_takes_a_table(made: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_a_sweep_takes_a_table(made: tuple[Path, Path, Path], tmp_path: Path) -> None:
     store, concepts, known = made
     given = ["sweep", store, "--concepts", concepts, "--over", "radius=0,0.1", "--epochs", 1, "--over", "length=2"]
     found = as_json(*given, "--knowledge", known, "--candidates", 2, "--out", tmp_path / "sweep")
-    assert found["fixed_lambda"] is not None
     assert "--candidates 2.0" in found["recommended"]["command"]
     assert f"--knowledge {known}" in found["recommended"]["command"]
+
+
+def test_rows_for_every_class_are_not_taken_for_knowledge_silently(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "answers.csv"
+    for rows, told in (("pear,green,yes", False), ("pear,green,yes\n*,shelf,no", True)):
+        table.write_text(f"class,concept,answer\n{rows}\n", encoding="utf-8")
+        note_coverage(Knowledge.read(table), ["pear", "apple"], ["green", "shelf"])
+        assert ("rows of the class * are for `ccr review --answers` alone" in capsys.readouterr().err) is told

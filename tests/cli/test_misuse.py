@@ -11,7 +11,7 @@ import pytest
 
 import ccr
 from ccr import ConceptClassifier, Concepts
-from ccr.calibration import SetQuality
+from ccr.calibration import Calibration, SetQuality
 from ccr.cli.common import keeps
 from ccr.cli.common_photo import show_sets
 from ccr.cli.edit import read_pair
@@ -171,10 +171,12 @@ def test_options_without_an_effect_are_refused(
 
 
 def test_sets_that_answer_nothing_are_told_without_a_share(capsys: pytest.CaptureFixture[str]) -> None:
-    show_sets(SetQuality(40, 0.96, 1.0, Interval(0.9, 1.0), 5.0, 0.0, float("nan")), 1.0)
+    calibration = Calibration(1.0, 0.96, 0.1, 18, np.zeros(3))
+    show_sets(SetQuality(40, 0.96, 1.0, Interval(0.9, 1.0), 5.0, 0.0, float("nan")), calibration)
     told = " ".join(capsys.readouterr().out.split())
     assert "No image is answered by exactly one class: all are left to people." in told
     assert "nan" not in told
+    assert "they were calibrated on 18 other images; temperature 1.00 (left at 1: too few mistakes" in told
 
 
 @pytest.mark.parametrize("name", ["figures", "reproduce", "sweep"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from PIL import Image
 
 from ccr.classifier import ConceptClassifier
@@ -17,6 +18,7 @@ from ccr.cli.edit import read_number, read_pair, read_weight
 from ccr.cli.explain import _embedded
 from ccr.encoders import load_encoder
 from ccr.errors import CCRError
+from ccr.show import plots
 from tests.cli.conftest import COLOURS, HOSTILE, as_json, exit_code, run
 from tests.library.test_left_out import as_older_versions_wrote_it
 
@@ -132,6 +134,33 @@ def test_several_photos_are_one_picture_one_below_the_other(model: Path, workspa
         sizes.append(Image.open(tmp_path / f"{number}.PNG").size)
     (wide, high), (wide_too, high_too), both = sizes
     assert both == (max(wide, wide_too), high + high_too)
+
+
+@pytest.mark.parametrize("options", [[], ["--where"]])
+def test_a_picture_names_its_photo(
+    options: list[str], model: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = []
+    for kind in ("explanation", "located"):
+        draw = getattr(plots, kind)
+        monkeypatch.setattr(
+            plots, kind, lambda *given, draw=draw, **more: named.append(draw(*given, **more)) or named[-1]
+        )
+    photos = [workspace / "photos" / label / "0.png" for label in ("red fruit", "green fruit")]
+    renamed = [Path(shutil.copy(photo, tmp_path / f"{number} cut $here$.png")) for number, photo in enumerate(photos)]
+    as_json("explain", model, *renamed, *options, "--out", tmp_path / "why.png")
+    for figure, photo in zip(named, renamed, strict=True):
+        (drawn,) = [text for text in figure.findobj(Text) if text.get_text() == photo.name]
+        assert not drawn.get_parse_math(), "a dollar sign is no formula"
+
+
+def test_the_weights_of_a_contrast_are_called_differences(model: Path, workspace: Path) -> None:
+    image = workspace / "photos" / "red fruit" / "0.png"
+    (found,) = as_json("explain", model, image)["explanations"]
+    other = next(name for name in COLOURS if name != found["prediction"])
+    said = " ".join(run("explain", model, image, "--against", other).stdout.split())
+    assert said.count("x weight (for this class)") == 1
+    assert f"x weight (of {found['prediction']}, less that of {other})" in said
 
 
 def test_explain_tells_how_far_it_is(workspace: Path) -> None:

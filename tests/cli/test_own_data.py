@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import threading
 from collections import defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,7 @@ from ccr.cli import common
 from ccr.data.datasets import open_dataset
 from ccr.data.store import EmbeddingStore, near_copies
 from ccr.data.store.workers import look_of
-from tests.cli.conftest import as_json, exit_code
+from tests.cli.conftest import as_json, exit_code, run
 from tests.data.helpers import write_image, write_store
 
 
@@ -57,6 +60,9 @@ def test_photos_without_classes_are_noticed_before_they_are_embedded(
     assert not (tmp_path / "store").exists()
     found = as_json(*embed(Path("photos"), workspace, tmp_path / "store", "--unlabelled"))
     assert found["rows"] == len(keys)
+    said = " ".join(run(*embed(Path("photos"), workspace, tmp_path / "store", "--unlabelled")).stdout.split())
+    assert "ccr fit" not in said
+    assert "Next: ccr predict MODEL" in said
 
 
 def test_odd_folders_are_named(
@@ -163,6 +169,20 @@ def disc(seed: int, size: int = 160) -> Image.Image:
     return Image.fromarray(np.where(inside, colour * shade, 255).astype(np.uint8))
 
 
+def test_a_finished_store_names_what_happened_and_nothing_else(workspace: Path, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    for number, key in enumerate(f"{label}/{number}.png" for label in "ab" for number in range(4)):
+        write_image(photos / key, number)
+    first = run(*embed(photos, workspace, tmp_path / "one")).stdout
+    assert "an earlier run" not in first
+    assert "copies of another" not in first
+    (photos / "a" / "9.png").write_bytes((photos / "a" / "0.png").read_bytes())
+    second = run(*embed(photos, workspace, tmp_path / "two")).stdout
+    assert re.search(r"copies of another image\W+1\b", second), second
+    again = run(*embed(photos, workspace, tmp_path / "two")).stdout
+    assert re.search(r"done by an earlier run\W+9\b", again), again
+
+
 def test_things_before_white_with_one_hash_are_copies_only_if_the_encoder_agrees(tmp_path: Path) -> None:
     """Each test picture has the hash of another thing's, a few bits apart; one is a training picture, saved again."""
     rng, words = np.random.default_rng(0), [int(look_of(disc(seed)), 16) for seed in range(6)]
@@ -203,8 +223,10 @@ def test_pictures_of_one_colour_are_no_copies(workspace: Path, tmp_path: Path) -
 def test_progress_through_a_pipe_is_a_line_every_ten_seconds_or_five_percent() -> None:
     program = (
         "import time; now = [0.0]; time.monotonic = lambda: now[0]\n"
-        "from ccr.cli.common import bar\n"
-        "with bar(silent=False) as tell:\n"
+        "from contextlib import nullcontext\n"
+        "from ccr.cli import common\n"
+        "common._reminded = nullcontext\n"  # the clock is not that of the machine
+        "with common.bar() as tell:\n"
         "    for done in range(1001):\n"
         "        tell(done, 1000, 'embedding images')\n"
         "        now[0] += float(__import__('sys').argv[1])\n"
@@ -228,17 +250,44 @@ def test_the_same_work_begun_again_has_a_time_of_its_own(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(common.time, "monotonic", lambda: now[0])
-    with common.bar(silent=False) as tell:
+    monkeypatch.setattr(common, "_reminded", nullcontext)
+    with common.bar() as tell:
         for done in (0, 1, 2, 0, 1):
             tell(done, 2, "fitting folds")
             now[0] += 20
     assert capsys.readouterr().err.splitlines()[-1] == "fitting folds: 1 of 2 (50%), 20 s so far, about 20 s left"
 
 
+def test_work_that_does_not_tell_for_long_is_told_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, lines = [0.0], []
+    monkeypatch.setattr(common.time, "monotonic", lambda: now[0])
+    work = common._Lines()
+    for now[0] in (9.0, 11.0, 20.0, 21.5):
+        work.remind()
+        lines.append(capsys.readouterr().err.strip())
+    assert lines == ["", "starting: 11 s so far", "", "starting: 22 s so far"]
+    work.tell(0, 10, "fitting models")
+    now[0] = 40.0
+    work.remind()
+    assert capsys.readouterr().err.strip() == "fitting models: 0 of 10 (0%), 18 s so far"
+
+
+def test_a_bar_without_a_terminal_reminds_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    reminded = threading.Event()
+    monkeypatch.setattr(common._Lines, "remind", lambda lines: reminded.set())
+    before = set(threading.enumerate())
+    with common.bar():
+        assert reminded.wait(60)
+    assert set(threading.enumerate()) <= before
+
+
 def test_silent_work_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "SOONEST", 0.0)
     monkeypatch.setattr(common, "EVERY", 0.0)
     for silent in (False, True):
-        with common.bar(silent=silent) as tell:
+        monkeypatch.setattr(common.Quiet, "on", silent)
+        with common.bar() as tell:
             tell(1, 2, "working")
         assert ("working" in capsys.readouterr().err) is not silent

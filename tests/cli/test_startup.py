@@ -64,7 +64,7 @@ for words in (["evaluate", model, store], ["audit", model, store], ["edit", mode
     done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     print(words[0], *(name for name in SLOW if name in sys.modules))
-_ready(Path(model), None, silent=True)  # with the model's encoder, which is one of transformers
+_ready(Path(model), None)  # with the model's encoder, which is one of transformers
 print("serve", *(name for name in ("sklearn", "matplotlib") if name in sys.modules))
 """
 

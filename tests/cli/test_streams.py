@@ -60,7 +60,7 @@ def test_embed_says_what_the_folders_were_taken_for(workspace: Path) -> None:
 
 
 def test_what_many_fits_warn_of_is_noted_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with warnings_as_notes(silent=False):
+    with warnings_as_notes():
         for reached in (3.1, 3.2):
             for length in (12, 20):
                 warnings.warn(f"length {length} cannot be reached: images have {reached}", CCRWarning, stacklevel=1)

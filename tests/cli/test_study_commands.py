@@ -35,9 +35,7 @@ def test_compare_writes_tables_and_figures_and_does_nothing_twice(workspace: Pat
     (gap,) = found["meaning_gaps"]
     assert gap["gap"] == pytest.approx(found["methods"][0]["accuracy"] - found["methods"][-1]["accuracy"])
     assert gap["interval"][0] <= gap["gap"] <= gap["interval"][1]
-    assert set(found["files"]) == {
-        "results.json", "results.csv", "results.md", "accuracies.png", "cut.png", "by_epoch.png"
-    }  # fmt: skip
+    assert set(found["files"]) == {"results.json", "results.csv", "results.md", "accuracies.png", "cut.png"}
     for name in found["files"]:
         assert (tmp_path / name).stat().st_size > 0
         if name.endswith(".png"):
@@ -47,7 +45,7 @@ def test_compare_writes_tables_and_figures_and_does_nothing_twice(workspace: Pat
             row["accuracy"] for row in found["methods"]
         ]
     kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
-    assert len(kept) == 8 * 2 + 2
+    assert len(kept) == 8 * 2
     done: Any = run("compare", workspace / "store", *options, "--methods", methods)
     assert done.exit_code == 0
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()} == kept

@@ -39,12 +39,10 @@ def test_a_sweep_from_grid_to_recommended_model(
     out = tmp_path / "it's a sweep"
     typed = arguments(workspace, out, *GRID, "--epochs", 2, "--seeds", 2)
     found = as_json(*typed)
-    written = {"runs", "sweep.json", "sweep.csv", "pareto.png", "thresholds.png", "radii.png"}
-    assert {path.name for path in out.iterdir()} == written
-    for name in ("pareto.png", "thresholds.png", "radii.png"):
-        with Image.open(out / name) as image:
-            image.load()
-            assert image.size[0] > 800
+    assert {path.name for path in out.iterdir()} == {"runs", "sweep.json", "sweep.csv", "pareto.png"}
+    with Image.open(out / "pareto.png") as image:
+        image.load()
+        assert image.size[0] > 800
     facts = json.loads((out / "sweep.json").read_text(encoding="utf-8"))
     assert found == {"out": str(out), **facts}
     results, failed = found["results"], found["failed"]
@@ -74,19 +72,17 @@ def test_a_sweep_from_grid_to_recommended_model(
 
 
 def test_a_sweep_says_what_it_chose_and_by_which_rule(workspace: Path, tmp_path: Path) -> None:
-    typed = arguments(
-        workspace, tmp_path, *GRID, "--over", "dispersion=none,symmetric:0.9", "--epochs", 1, "--no-figures"
-    )
-    done = run(*typed, "--no-center", "--at-most", 4)
+    grid = *GRID, "--over", "dispersion=none,symmetric:0.9", "--over", "center=none"
+    typed = arguments(workspace, tmp_path, *grid, "--epochs", 1)
+    done = run(*typed, "--at-most", 4)
     assert done.exit_code == 0
     text = " ".join(done.output.split())
     assert "the best validation accuracy of the settings that are short enough" in text
     assert "4 failed (length 999, radius 0, dispersion none;" in text
     assert "--no-center" in text
-    assert {path.name for path in tmp_path.iterdir()} == {"runs", "sweep.json", "sweep.csv", "pareto.png"}
     recommended = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))["recommended"]
     assert recommended["validation_length"]["mean"] <= 4 * 1.02
-    none = run(*typed, "--no-center", "--at-most", 1)
+    none = run(*typed, "--at-most", 1)
     assert "No setting has at most 1 concepts" in none.output
 
 
@@ -102,28 +98,17 @@ def test_a_sweep_over_fidelity_and_weights_leads_to_its_own_model(workspace: Pat
     assert all(result["weights_per_class"]["mean"] <= 2 for result in found["results"])
     faithful = [r["test_fidelity"]["mean"] for r in found["results"] if r["setting"]["fidelity"] == 1]
     assert faithful == pytest.approx([1.0], abs=1e-3)
-    drawn = found["recommended"]["setting"]["radius"] is not None
-    assert (tmp_path / "radii.png").exists() == drawn
     fitted: Any = as_json(*shlex.split(found["recommended"]["command"])[1:])["results"]
     assert list(fitted.values())[-1]["accuracy"] == found["recommended"]["runs"][0]["test_accuracy"]
 
 
-def test_figures_over_the_radius_are_left_out_where_fidelity_is_bounded_by_default(
-    workspace: Path, tmp_path: Path
-) -> None:
-    done = run(*arguments(workspace, tmp_path, "--over", "length=3,5", "--epochs", 1))
-    assert done.exit_code == 0, done.output
-    assert "bounds fidelity instead" in " ".join(done.output.split())
-    assert {path.name for path in tmp_path.iterdir()} == {"runs", "sweep.json", "sweep.csv", "pareto.png"}
-
-
 def test_a_sweep_takes_the_length_that_fit_takes(workspace: Path, tmp_path: Path) -> None:
-    typed = arguments(workspace, tmp_path, "--over", "radius=0", "--epochs", 1, "--no-figures")
+    typed = arguments(workspace, tmp_path, "--over", "radius=0", "--epochs", 1)
     found: Any = as_json(*typed)
     listed = len(read_concepts(workspace / "concepts.txt"))
     assert listed < 36
     assert [result["setting"]["length"] for result in found["results"]] == [usual_length(listed)]
-    found = as_json(*arguments(workspace, tmp_path, "--over", "threshold=0.05", "--epochs", 1, "--no-figures"))
+    found = as_json(*arguments(workspace, tmp_path, "--over", "threshold=0.05", "--epochs", 1))
     assert [result["setting"]["length"] for result in found["results"]] == [None]
 
 
@@ -138,7 +123,6 @@ def test_a_sweep_takes_the_length_that_fit_takes(workspace: Path, tmp_path: Path
         ["--over", "weights=0"],
         ["--over", "length=5", "--over", "length=6"],
         ["--over", "length=5", "--over", "threshold=0.1"],
-        ["--over", "center=none,data", "--no-center"],
         ["--over", "dispersion=wild"],
     ],
 )
@@ -151,7 +135,7 @@ def test_a_bad_grid_is_misuse(
 
 def test_candidates_are_passed_on_and_stand_in_the_command(workspace: Path, tmp_path: Path) -> None:
     typed = arguments(workspace, tmp_path / "out", "--over", "weights=2", "--candidates", 1.5, "--epochs", 1)
-    command = as_json(*typed, "--no-figures")["recommended"]["command"]  # type: ignore[index]
+    command = as_json(*typed)["recommended"]["command"]  # type: ignore[index]
     as_json(*shlex.split(command)[1:])
     assert ConceptClassifier.load(tmp_path / "out" / "model").candidates == 1.5
 

@@ -59,7 +59,7 @@ def test_it_is_drawn_and_written(model: Path, workspace: Path, tmp_path: Path, e
     if ending == ".png":
         assert Image.open(out).width > 400
     elif ending == ".html":
-        assert "in those of single concepts; " in out.read_text(encoding="utf-8")
+        assert ", in the maps of single concepts " in out.read_text(encoding="utf-8")
         assert "from the box 0, 0, 1, 1" in out.read_text(encoding="utf-8")
     else:
         assert json.loads(out.read_text(encoding="utf-8"))[0]["where"]["rows"] > 1

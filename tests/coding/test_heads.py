@@ -7,8 +7,8 @@ from scipy.optimize import check_grad
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
+from ccr.coding.heads import LinearHead, fit_softmax, softmax_objective
 from ccr.errors import CCRError
-from ccr.heads import LinearHead, fit_softmax, softmax_objective
 
 
 def problem(classes: int, seed: int = 0, m: int = 300, n: int = 12) -> tuple[sparse.csr_matrix, np.ndarray]:

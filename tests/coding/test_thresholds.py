@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
-from ccr.coding import Panels, ThresholdRule, calibrate
+from ccr.coding import Panels, ThresholdRule, calibrate, check_rule
 from ccr.errors import CCRError, FormatError
 from ccr.inputs import Embeddings
-from ccr.io.format import check_rule
 
 
 def rows(seed: int, m: int, d: int = 24) -> np.ndarray:

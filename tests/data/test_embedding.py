@@ -13,6 +13,7 @@ import pytest
 
 from ccr.data.datasets import BadImage, open_dataset
 from ccr.data.store import EmbeddingStore, embed_dataset
+from ccr.data.store.workers import Chunk
 from ccr.errors import CCRError
 from tests.data.helpers import PixelEncoder, bomb_png, encoded, folder_files, picture, write_image
 
@@ -96,6 +97,17 @@ def test_interrupted_runs_give_the_same_store(images, tmp_path, stop):
     summary = embed_dataset(dataset, PixelEncoder(), tmp_path / "s", **QUICK)
     assert summary.resumed == max(0, stop - 1) // 8 * 8
     assert folder_files(tmp_path / "s") == folder_files(tmp_path / "clean")
+
+
+def test_a_chunk_that_was_compressed_is_made_again(tmp_path):
+    """It may hold any size in few bytes; `save` never compresses."""
+    row = {"image_path": "x", "label": None, "split": None, "content": "c", "look": None}
+    chunk, path = Chunk(np.zeros((9_000, 4), np.float32), [row] * 9_000, [], 0, 0), tmp_path / "chunk.npz"
+    chunk.save(path)
+    assert Chunk.load(path, 4, "float32") is not None
+    with np.load(path) as archive:
+        np.savez_compressed(tmp_path / "compressed.npz", **archive)
+    assert Chunk.load(tmp_path / "compressed.npz", 4, "float32") is None
 
 
 def test_damaged_chunks_and_torn_files_are_made_again(images, tmp_path):

@@ -202,6 +202,20 @@ def test_what_goes_wrong_is_said_in_words(proxy, bucket, stored):
         (bucket / "store.json").read_bytes()
 
 
+def test_a_listing_with_a_name_that_is_no_text_is_said_in_words(monkeypatch):
+    class Listing:
+        is_file, size = True, 1
+        path = property(lambda self: b"bucket/\xd4.png".decode())
+
+        def get_file_info(self, _):
+            return [self]
+
+    monkeypatch.setattr(ccr.io.remote, "filesystem", lambda *_: Listing())
+    monkeypatch.setattr(ccr.io.remote, "PAUSE", 0.0)
+    with pytest.raises(UnreachableError, match=r"cannot be read or written now .*can't decode byte 0xd4"):
+        open_dataset("s3://bucket")
+
+
 def test_an_image_that_cannot_be_fetched_now_is_no_bad_image(proxy, bucket, images, tmp_path):
     upload(images, bucket)
     dataset = open_dataset(str(bucket))

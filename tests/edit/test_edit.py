@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from ccr import Angular, ConceptClassifier, ConceptModel, Concepts, HardThreshold, Symmetric, TopK
 from ccr.classifier import NotFittedError
 from ccr.coding import ThresholdRule, TopRule
+from ccr.coding.heads import LinearHead, softmax_objective
 from ccr.concepts import stored_concepts
 from ccr.edit import EditSession
 from ccr.errors import CCRError, CCRWarning, FormatError
-from ccr.heads import LinearHead, softmax_objective
 from ccr.io.provenance import Provenance
 from ccr.space import Space
 from tests.conftest import Data

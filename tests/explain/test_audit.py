@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,8 @@ def test_a_concept_that_became_another_is_not_retained() -> None:
     first = found.concepts[0]
     assert (first.concept, first.retained, first.nearest_after[0].concept) == ("round", False, "red")
     assert "67% are still nearest to their own starting place" in found.footnote
+    nearly = replace(found, retention=0.997)
+    assert "99.7% are still" in nearly.footnote, "100% only where it is all of them"
 
 
 @given(st.integers(0, 10**6))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.explain.claims import ClaimEvidence, claims_of, measure_claims
 from ccr.explain.terms import MARKS, Contribution, claim_marks, sum_rows, sum_text
 from ccr.geometry import unit_rows
-from ccr.heads import LinearHead
 from ccr.knowledge import Answer
 from ccr.metrics import SHOWN
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from ccr import ConceptClassifier, HardThreshold
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.explain import explain
-from ccr.heads import LinearHead
 from ccr.utils.texts import percent
 from tests.conftest import Data
 

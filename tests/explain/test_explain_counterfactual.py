@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import linprog, nnls
 
+from ccr.coding.heads import LinearHead
 from ccr.explain import Explanation, explain
-from ccr.heads import LinearHead
 
 
 def made(codes: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> Explanation:

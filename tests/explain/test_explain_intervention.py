@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.explain import explain, intervention_curve
 from ccr.explain.counterfactual import CorrectedBatch
-from ccr.heads import LinearHead
 
 NAMES = [f"concept {i}" for i in range(10)]
 

@@ -13,9 +13,9 @@ import sklearn
 from nbclient import NotebookClient
 
 from ccr import ConceptClassifier, Concepts
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError, MissingExtraError
 from ccr.explain import Explanations, explain
-from ccr.heads import LinearHead
 from ccr.utils import arrays as frames
 from tests.conftest import Data
 

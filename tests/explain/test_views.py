@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.metrics import confusion_matrix
 
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.explain import ModelView, coactivation, explain, top_images, view_codes
 from ccr.explain import views as images
 from ccr.explain import views as pairs
-from ccr.heads import LinearHead
 
 CLASSES = ["apple", "pear", "plum"]
 N = 7

@@ -140,11 +140,34 @@ def test_a_signature_that_was_changed_is_none(signed: Path, tmp_path: Path, forg
     assert not model.is_signed
 
 
-def test_a_signature_does_not_go_over_to_another_model(signed: Path, tmp_path: Path) -> None:
-    def change(tensors: Tensors) -> None:
-        tensors["coef"][0, 0] += 0.5
+#: Changes to what a model says: of a class, of a photo, and whether it answers.
+OTHER_WORDS: dict[str, dict[str, Any] | Callable[[Tensors], Any]] = {
+    **{
+        f"tensor {name}": lambda tensors, name=name: tensors.update({name: tensors[name] * 1.5})
+        for name in ("coef", "intercept", "image_mean", "shown_intercepts", "shown_by_class", "typical")
+    },
+    "tensor knowledge_value": lambda tensors: tensors.update(knowledge_value=-tensors["knowledge_value"]),
+    "concepts": {"concepts": list("abcd")},
+    "encoder": {"encoder": "hf:another/encoder"},
+    "encoder_fingerprint": {"encoder_fingerprint": "another"},
+    "rule": {"rule": {"threshold": 0.2}},
+    "shown": {"shown": {"stated": 0.01}},
+    "slope": {"shown": {"slope": 0.1}},
+    "calibration": {"calibration": {"least_probability": 0.01}},
+}
 
-    assert not ConceptClassifier.load(changed(signed, tmp_path / "m", change=change)).model_.is_signed
+
+@pytest.mark.parametrize("change", OTHER_WORDS)
+def test_a_signature_does_not_go_over_to_a_model_that_says_something_else(
+    signed: Path, tmp_path: Path, change: str
+) -> None:
+    """What the map of probabilities names of a photo, and who had confirmed a claim, could be changed behind it."""
+    how = OTHER_WORDS[change]
+    known = json.loads((signed / "config.json").read_text())
+    config = {} if callable(how) else how
+    config = {name: {**known[name], **part} if isinstance(part, dict) else part for name, part in config.items()}
+    folder = changed(signed, tmp_path / "m", config, how if callable(how) else id)
+    assert not ConceptClassifier.load(folder).model_.is_signed
 
 
 CONFIGURATIONS: list[dict[str, Any]] = [
@@ -173,6 +196,17 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {"history": 3},
     {"best_epoch": "x"},
     {"parameters": []},
+    {"claim_images": {"classes": [30, 30], "right": 10**400}},
+    {"claim_images": {"classes": [30, 30], "right": 61}},
+    {"claim_images": {"classes": [-1, 30], "right": 3}},
+    {"edits": [{}]},
+    {"edits": [{"action": "suppress"}]},
+    {"edits": [{"action": "set_weight", "concept": "x"}]},
+    {"edits": [{"action": "merge", "first": "x", "second": []}]},
+    {"edits": [{"action": "add", "name": "x", "weights": 3}]},
+    {"edits": [{"action": "rename", "concept": [], "to": "x"}]},
+    {"edits": [{"action": "teach", "name": {}}]},
+    {"edits": [{"action": "teach", "name": "x", "shows": 3.5}]},
 ]
 
 

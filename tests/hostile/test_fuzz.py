@@ -36,6 +36,7 @@ CASES = {
     "studio": 300,
     "studio that only shows": 200,
     "studio of reviewers": 200,
+    "sessions": 30,
     "uploads": 150,
     "connections": 60,
 }

@@ -1,4 +1,4 @@
-"""Ctrl-C ends every command within two seconds, with exit code 130 and a sentence about what is kept."""
+"""Ctrl-C ends every command at once, whatever it is doing, with exit code 130 and a sentence about what is kept."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-#: More than two seconds are allowed: the machine may be busy with other tests.
-SOON = 6.0
 
 
 def interrupt(code: str, *arguments: str, cwd: Path, after: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `ccr` with the code before it, send SIGINT once it printed `after` (or at once), and see how it ends."""
+    """Run `ccr` with the code before it, send SIGINT once it printed `after` (or at once), and see how it ends. What it
+    is doing then would take an hour."""
     program = f"import sys; sys.argv[1:] = {list(arguments)!r}\n{code}\nfrom ccr.start import main; main()"
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     pipe = subprocess.PIPE
@@ -30,10 +28,8 @@ def interrupt(code: str, *arguments: str, cwd: Path, after: str | None = None) -
         for line in child.stderr:
             if after is not None and after in line:
                 break
-        started = time.monotonic()
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
-        assert time.monotonic() - started < SOON
+        out, err = child.communicate(timeout=600)
     return subprocess.CompletedProcess([], child.returncode, out, err)
 
 
@@ -44,16 +40,16 @@ real = builtins.__import__
 def slow(name, *rest):
     if name == "numpy":
         print("importing", file=sys.stderr, flush=True)
-        time.sleep(20)
+        time.sleep(3600)
     return real(name, *rest)
 builtins.__import__ = slow
 """
 #: The same with a library that turns the interrupt into something else, and one that swallows it and goes on.
 TURNED = DURING_IMPORT.replace(
-    "time.sleep(20)", "\n        try: time.sleep(20)\n        except BaseException: raise ImportError"
+    "time.sleep(3600)", "\n        try: time.sleep(3600)\n        except BaseException: raise ImportError"
 )
 SWALLOWED = DURING_IMPORT.replace(
-    "time.sleep(20)", "\n        try: time.sleep(20)\n        except BaseException: time.sleep(20)"
+    "time.sleep(3600)", "\n        try: time.sleep(3600)\n        except BaseException: time.sleep(3600)"
 )
 
 
@@ -91,7 +87,7 @@ from ccr import encoders
 class Slow(PixelEncoder):
     def embed_images(self, images, **options):
         print("embedding", file=sys.stderr, flush=True)
-        time.sleep(0.3)
+        time.sleep(60)
         return super().embed_images(images, **options)
 encoders.load_encoder = lambda *_, **__: Slow()
 """

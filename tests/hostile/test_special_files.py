@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,20 @@ from tools.fuzz import seeds
 
 import ccr.runtime
 from ccr.data.datasets import open_dataset
+from ccr.data.datasets.sources import BadImage, ObjectImage
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, FormatError
 from ccr.io import hub
 from ccr.io.files import MOST_BYTES, read_regular
+from ccr.io.remote import Place, as_place
 from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
 from ccr.review import Decisions
 from ccr.vocab import read_concepts
+from ccr_studio.photos import Thumbnails
 from ccr_studio.serving import open_workbench
 from ccr_studio.work.corrections import Corrections
+from ccr_studio.work.session import StudioSession
 from tests.io.hub_server import COMMIT
 
 if os.name != "posix":
@@ -139,6 +144,54 @@ def test_no_reader_waits_for_a_special_file(
 ) -> None:
     make(tmp_path / name)
     assert isinstance(without_waiting(lambda: read(tmp_path / name)), CCRError)
+
+
+def test_a_pipe_among_kept_thumbnails_is_not_waited_for(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCR_CACHE", str(tmp_path))
+    thumbnails = Thumbnails(EmbeddingStore.open(store), tmp_path)
+    made = thumbnails.of(0, 160)
+    replaced(next(tmp_path.rglob("*-160.jpg")), pipe)
+    assert without_waiting(lambda: thumbnails.of(0, 160)) == made
+
+
+def test_the_size_of_an_object_is_that_of_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what a listing, or the answer to an earlier question, said."""
+
+    class Growing:
+        type, size = SimpleNamespace(name="File"), 3
+
+        def get_file_info(self, _: str) -> Any:
+            return self
+
+        def open_input_file(self, _: str) -> Any:
+            return SimpleNamespace(size=lambda: 1 << 40, read_at=lambda *_: pytest.fail("it is read"))
+
+    monkeypatch.setattr("ccr.io.remote.filesystem", lambda *_: Growing())
+    with pytest.raises(OSError, match="more than the limit of 536,870,912"):
+        read_regular(as_place("s3://bucket/list.txt"))
+    with pytest.raises(BadImage, match="it has 1,099,511,627,776 bytes, more than the limit"):
+        ObjectImage(Place("s3://bucket/photo.jpg"), 3).read()
+
+
+def sparse(path: Path, kind: str, shape: tuple[int, ...]) -> None:
+    """A `.npy` file of 1 TB that takes no disk."""
+    with path.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, {"descr": kind, "fortran_order": False, "shape": shape})
+        stream.truncate(stream.tell() + (1 << 40))
+
+
+def test_arrays_of_a_session_are_not_read_before_their_shape_is_known(model: Path, store: Path, tmp_path: Path) -> None:
+    bench = open_workbench(EmbeddingStore.open(store), ConceptModel.load(model), tmp_path / "session")
+    (tmp_path / "session" / "selections").mkdir()
+    sparse(tmp_path / "session" / "selections" / f"{'0' * 16}.npy", "<i8", (1 << 37,))
+    with pytest.raises(CCRError, match="that selection is not known here"):
+        bench.selections.get("0" * 16)
+    bench.close()
+    sparse(next((tmp_path / "session").rglob("list.npy")), "<f4", (1 << 34, 16))
+    with pytest.raises(FormatError, match=r"embeddings of shape \(17179869184, 16\)"):
+        StudioSession.open(tmp_path / "session", None)
 
 
 def test_a_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path, model: Path) -> None:

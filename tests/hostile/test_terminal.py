@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,10 @@ from ccr import Concepts
 from ccr.cli import common, main
 from ccr.data.datasets import open_dataset
 from ccr.edit import rename
-from ccr.errors import CCRError, CCRWarning
+from ccr.errors import CCRError, CCRWarning, FormatError, MissingPlaceError, WriteError
 from ccr.labels import number_labels
 from ccr.utils.texts import check_name, has_control, visible
+from ccr_studio.encoder import Words
 from tests.conftest import Data
 from tests.data.helpers import write_image
 from tests.io.test_persist import fitted
@@ -79,7 +81,7 @@ def test_nothing_that_is_printed_holds_control_characters(text: str, monkeypatch
         common.show_warnings()
         warnings.simplefilter("always")
         warnings.warn(text, CCRWarning, stacklevel=1)
-    with common.bar(silent=False) as tell:
+    with common.bar() as tell:
         tell(1, 2, text)
     assert not has_control(out.getvalue().replace("\n", ""))
     assert out.getvalue().count(visible(text)) >= 8
@@ -93,3 +95,19 @@ def test_json_and_arguments(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         main()
     assert stopped.value.code == 1
     assert not has_control(capsys.readouterr().err.replace("\n", ""))
+
+
+@pytest.mark.parametrize("kind", [CCRError, FormatError, MissingPlaceError, lambda text: WriteError(5, text), OSError])
+def test_no_error_repeats_the_credentials_of_an_address(
+    kind: Callable[[str], Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """transformers said where it could not connect to: `ccr embed` printed the password in HF_ENDPOINT."""
+    error = kind("no answer of 'http://me:s3cret@127.0.0.1:9/x' and s3://key:s3cret@bucket")
+    if isinstance(error, CCRError):
+        assert str(error) == "no answer of 'http://127.0.0.1:9/x' and s3://bucket"
+    assert common.fail(str(error), as_json=True) == 1
+    assert "s3cret" not in capsys.readouterr().out
+    words = Words(lambda: (_ for _ in ()).throw(error))
+    words.start()
+    assert not words.available
+    assert "s3cret" not in words.status

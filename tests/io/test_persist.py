@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric, TopK
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError, FormatError
-from ccr.heads import LinearHead
 from ccr.io import format as persist
 from ccr_lab.rivals import LinearProbe
 from tests.conftest import Data

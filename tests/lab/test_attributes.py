@@ -12,9 +12,9 @@ from scipy import sparse
 from sklearn.metrics import roc_auc_score
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.heads import LinearHead
 from ccr_lab.experiments.attributes import (
     agreement,
     agreement_before_and_after,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from ccr.coding.heads import LinearHead, softmax_objective
 from ccr.errors import CCRError
-from ccr.heads import LinearHead, softmax_objective
 from ccr_lab.rivals.elastic_net import elastic_net_path, largest_alpha, optimality_violation
 
 

@@ -37,13 +37,14 @@ def blobs(
 
 @pytest.mark.parametrize(("alpha", "atol"), [(30.0, 2e-3), (1.0, 2e-2)])
 def test_the_probe_is_scikit_learns(digits: Data, alpha: float, atol: float) -> None:
-    probe = LinearProbe([alpha], tol=1e-6).fit(digits.X, digits.y, validation=(digits.X_test, digits.y_test))
-    oracle = LogisticRegression(C=1 / alpha, max_iter=5000, tol=1e-7).fit(scaled(digits.X, digits.X), digits.y)
-    assert np.allclose(probe.coef_ / np.sqrt(digits.X.shape[1]), oracle.coef_, atol=atol)
-    test = scaled(digits.X_test, digits.X)
+    X, y = digits.X[:300], digits.y[:300]
+    probe = LinearProbe([alpha], tol=1e-6).fit(X, y, validation=(digits.X_test, digits.y_test))
+    oracle = LogisticRegression(C=1 / alpha, max_iter=5000, tol=1e-7).fit(scaled(X, X), y)
+    assert np.allclose(probe.coef_ / np.sqrt(X.shape[1]), oracle.coef_, atol=atol)
+    test = scaled(digits.X_test, X)
     assert np.allclose(probe.predict_proba(digits.X_test), oracle.predict_proba(test), atol=atol)
     assert probe.validation_accuracy_ == {alpha: probe.score(digits.X_test, digits.y_test)}
-    assert probe.score(digits.X_test, digits.y_test) > 0.94
+    assert probe.score(digits.X_test, digits.y_test) > 0.9
 
 
 @pytest.mark.parametrize("center", ["data", None])
@@ -91,15 +92,16 @@ def test_ties_go_to_the_stronger_penalty() -> None:
 
 def test_cross_validation_chooses_as_scikit_learn_does(digits: Data) -> None:
     alphas = (0.3, 3.0, 300.0)
-    probe = LinearProbe(alphas, tol=1e-6).fit(digits.X, digits.y)
-    rows = probe.transform(digits.X) * 8.0  # coordinates of size 1, for which the penalties are meant
+    X, y = digits.X[:300], digits.y[:300]
+    probe = LinearProbe(alphas, tol=1e-6).fit(X, y)
+    rows = probe.transform(X) * 8.0  # coordinates of size 1, for which the penalties are meant
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
     search = GridSearchCV(LogisticRegression(max_iter=5000, tol=1e-6), {"C": [1 / alpha for alpha in alphas]}, cv=folds)
-    search.fit(rows, digits.y)
+    search.fit(rows, y)
     ours = [probe.validation_accuracy_[alpha] for alpha in alphas]
     assert np.allclose(ours, search.cv_results_["mean_test_score"], atol=2e-3)
     assert probe.alpha_ == pytest.approx(1 / search.best_params_["C"])
-    whole = LinearProbe([probe.alpha_], tol=1e-6).fit(digits.X, digits.y, validation=(digits.X, digits.y))
+    whole = LinearProbe([probe.alpha_], tol=1e-6).fit(X, y, validation=(X, y))
     assert np.array_equal(probe.coef_, whole.coef_)  # fitted to all rows in the end
 
 

@@ -16,12 +16,9 @@ from hypothesis import strategies as st
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric
 from ccr.errors import CCRError
 from ccr.labels import Part, hold_out
-from ccr.show import plots
 from ccr.space import parse_dispersion
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr_lab.experiments.curves import RADII, fixed_lambda
 from ccr_lab.experiments.sweep import Axis, Outcome, Setting, SettingRun, Sweep, grid, parse_axis, run_sweep
-from ccr_lab.plots import experiment_plots
 from tests.conftest import Data
 
 IMAGES = {"train": 200, "validation": 50, "test": 70}
@@ -111,7 +108,7 @@ def test_axes_and_grids() -> None:
         (12, 0.1, "none"),
         (12, 0.1, "data"),
     ]
-    threshold = grid([parse_axis("threshold=0.1")], Setting(center="none"))[0]
+    threshold = grid([parse_axis("threshold=0.1"), parse_axis("center=none")])[0]
     assert (threshold.length, threshold.threshold, threshold.center) == (None, 0.1, "none")
     assert threshold.name == "threshold 0.1, center none"  # the rest is the classifier's own
 
@@ -294,7 +291,7 @@ def test_a_finished_fit_is_found_again_by_its_content(
         (digits.concepts, {"options": {"max_iter": 3}}),
         (digits.concepts, {"seeds": (2,)}),
         (digits.concepts, {"settings": grid([parse_axis("length=5")])}),
-        (digits.concepts, {"settings": grid([parse_axis("length=4")], Setting(center="none"))}),
+        (digits.concepts, {"settings": grid([parse_axis("length=4"), parse_axis("center=none")])}),
     ]
     for concepts, change in changes:
         with pytest.raises(Refitted):
@@ -349,90 +346,3 @@ def test_fingerprints_are_of_content_not_of_form(digits: Data, tmp_path: Path) -
     same = Concepts(digits.concepts.names, digits.concepts.embeddings)
     assert fingerprint_concepts(same) == fingerprint_concepts(digits.concepts)
     assert fingerprint_concepts(same.subset([1, 0])) != fingerprint_concepts(same.subset([0, 1]))
-
-
-def test_the_papers_sweeps_hold_lambda_and_are_remembered(
-    digits: Data, parts: dict[str, Part], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = grid([parse_axis("length=4,6,9,12"), parse_axis("radius=0,0.3")])
-    like = Setting(length=12.0, radius=0.0, dispersion="none")
-    work: dict[str, Any] = {"train": parts["train"], "test": parts["test"], "settings": settings, "like": like}
-    work |= {"options": {"max_iter": 1}, "cache": RunCache(tmp_path)}
-    told: list[tuple[int, int]] = []
-    found = fixed_lambda(digits.concepts, **work, tell=lambda done, total, what: told.append((done, total)))
-    frozen = ConceptClassifier(
-        digits.concepts,
-        coder=HardThreshold(length=6),
-        radius=0.0,
-        dispersion=None,
-        weights_per_class=None,
-        max_iter=1,
-        random_state=0,
-    ).fit(*parts["train"], validation=parts["test"])
-    assert found.threshold == pytest.approx(frozen.threshold_)
-    assert found.radius == 0.3  # like has 0: the baseline is drawn beside it anyway
-    assert tuple(point.value for point in found.radii) == RADII
-    assert [point.value for point in found.thresholds[:2]] == pytest.approx(
-        [0.5 * found.threshold, 0.75 * found.threshold]
-    )
-    assert told == [(done, 19) for done in range(19)]
-    monkeypatch.setattr(ConceptClassifier, "fit", refuse)
-    assert fixed_lambda(digits.concepts, **work) == found
-    with pytest.raises(Refitted):
-        fixed_lambda(digits.concepts, **{**work, "like": Setting(length=12.0, radius=0.2)})
-    with pytest.raises(CCRError, match="bounds fidelity instead"):
-        fixed_lambda(digits.concepts, **{**work, "like": Setting(length=12.0, fidelity=0.9)})
-
-
-def test_given_thresholds_and_radii_are_drawn(digits: Data, parts: dict[str, Part]) -> None:
-    settings = grid([parse_axis("threshold=0.3,0.2,0.1"), parse_axis("radius=0.2,0.1,0.3")])
-    found = fixed_lambda(
-        digits.concepts,
-        train=parts["train"],
-        test=parts["test"],
-        settings=settings,
-        like=settings[1],
-        options={"max_iter": 1},
-    )
-    assert (found.threshold, found.radius) == (0.2, 0.1)
-    assert [point.value for point in found.radii] == [0, 0.1, 0.2, 0.3]
-    assert [point.value for point in found.thresholds] == [0.1, 0.2, 0.3] * 2
-
-
-def test_the_figure_shows_every_outcome_on_both_splits() -> None:
-    kinds = [("none", "none"), ("angular", "data"), ("symmetric", "data")]
-    made = [
-        Outcome(
-            Setting(length=size, radius=0.1, dispersion=kind, center=center),
-            (run(0.5 + size / 50, size, fidelity=0.8), run(0.55 + size / 50, size, seed=1)),
-        )
-        for size in (5.0, 10.0)
-        for kind, center in kinds
-    ]
-    figure = experiment_plots.sweep_pareto(Sweep(tuple(made), (), IMAGES), chosen=made[0])
-    for axes, split in zip(figure.axes[:2], ("validation", "test"), strict=True):
-        drawn = np.concatenate(
-            [dots.get_offsets() for dots in axes.collections if len(dots.get_offsets()) == 2]  # type: ignore[arg-type]
-        )
-        wanted = [(o.mean(f"{split}_length"), 100 * o.mean(f"{split}_accuracy")) for o in made]
-        assert np.array(sorted(map(tuple, drawn))) == pytest.approx(np.array(sorted(wanted)))
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "front on validation",
-        "recommended",
-        "dispersion none, not centred",
-        "dispersion angular, centred",
-        "dispersion symmetric, centred",
-    ]
-    assert plots.png(figure, dpi=40).startswith(b"\x89PNG")
-    alone = Sweep((Outcome(Setting(length=5.0), (run(1.0, 5.0),)),), (), IMAGES)
-    assert plots.png(experiment_plots.sweep_pareto(alone), dpi=40).startswith(b"\x89PNG")
-    with pytest.raises(CCRError, match="at least one finished setting"):
-        experiment_plots.sweep_pareto(Sweep((), (), IMAGES))
-
-
-def test_points_of_the_front_are_named_by_what_varies() -> None:
-    made = [Outcome(Setting(length=size, radius=0.1), (run(0.5 + size / 50, size),)) for size in (5.0, 10.0)]
-    made.append(Outcome(Setting(length=20.0, radius=0.1), (run(0.1, 20.0),)))
-    results = Sweep(tuple(made), (), IMAGES)
-    for axes in experiment_plots.sweep_pareto(results).axes[:2]:
-        assert [text.get_text() for text in axes.texts] == ["length 5", "length 10"]

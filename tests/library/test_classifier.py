@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted
 
 from ccr import Angular, ConceptClassifier, HardThreshold, Symmetric, TopK
-from ccr.heads import fit_softmax
+from ccr.coding.heads import fit_softmax
 from ccr.metrics import explanation_length
 from tests.conftest import Data
 

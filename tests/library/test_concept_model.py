@@ -12,8 +12,8 @@ import pytest
 
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
 from ccr.coding import apply_rule
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
-from ccr.heads import LinearHead
 from ccr.labels import labels_of
 from tests.conftest import Data
 

@@ -11,9 +11,9 @@ from scipy.special import log_softmax, softmax
 from scipy.stats import binom
 
 from ccr import calibration as conformal
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.explain import settling_question
-from ccr.heads import LinearHead
 
 
 def drawn(seed: int, m: int, classes: int = 5, sharp: float = 2.0) -> tuple[np.ndarray, np.ndarray]:

@@ -9,9 +9,9 @@ from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, recall_score
 
 from ccr import metrics
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.heads import LinearHead
 
 
 @given(st.integers(1, 500), st.data())

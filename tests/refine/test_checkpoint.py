@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 
 from ccr import ConceptClassifier, HardThreshold
 from ccr.errors import CCRError, FormatError
@@ -102,6 +106,64 @@ def test_other_runs_and_damage_are_refused(planted: Data, tmp_path: Path) -> Non
     progress.write_text("{}")
     with pytest.raises(FormatError, match="not of a ccr checkpoint"):
         run(planted, folder, max_iter=2)
+
+
+HOW: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "long": lambda array: np.concatenate([array, array]),
+    "flat": lambda array: array.reshape(1, -1, 1),
+    "of another type": lambda array: array.astype(np.int8),
+    "not finite": lambda array: array * np.nan if array.dtype.kind == "f" else -1 - array,
+}
+PARTS = (
+    "engine.dictionary engine.weights engine.weight_moment engine.steps kept.dictionary kept.weights kept.bias "
+    "history best rows"
+)
+
+
+@pytest.mark.parametrize("how", [*HOW, "gone"])
+@pytest.mark.parametrize("name", PARTS.split())
+def test_arrays_that_no_epoch_of_the_run_has_are_refused(planted: Data, tmp_path: Path, name: str, how: str) -> None:
+    """With the checksum that belongs to them: they ended in a traceback, or in a model that predicts NaN."""
+    if (name, how) == ("engine.steps", "not finite"):
+        return  # a count of steps that is negative diverges, which is said
+    with pytest.raises(Interrupt):
+        run(planted, tmp_path, stop=2)
+    arrays = load((tmp_path / "epoch-00002.safetensors").read_bytes())
+    array = arrays.pop(name)
+    blob = save({**arrays, name: HOW[how](array)} if how in HOW else arrays)
+    (tmp_path / "epoch-00002.safetensors").write_bytes(blob)
+    changed(tmp_path / "progress.json", tensors_sha256=hashlib.sha256(blob).hexdigest())
+    with pytest.raises(FormatError, match=r"must hold an epoch of the run .*: delete it to start again"):
+        run(planted, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"number": -5},
+        {"number": 10**12},
+        {"number": "x"},
+        {"rule": {}},
+        {"rule": {"type": "TopRule", "length": 3}},
+        {"rule": {"type": "ThresholdRule", "threshold": "x"}},
+        {"kept_rule": {"type": "ThresholdRule", "threshold": -1.0}},
+        {"kept_rule": None},
+    ],
+    ids=str,
+)
+def test_numbers_and_rules_that_no_epoch_of_the_run_has_are_refused(
+    planted: Data, tmp_path: Path, values: dict[str, Any]
+) -> None:
+    with pytest.raises(Interrupt):
+        run(planted, tmp_path, stop=2)
+    changed(tmp_path / "progress.json", **values)
+    with pytest.raises(FormatError):
+        run(planted, tmp_path)
+
+
+def changed(path: Path, **values: Any) -> None:
+    """Write a file of JSON with these entries in the place of its own."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
 def test_folders_with_other_things_are_left_alone(planted: Data, tmp_path: Path) -> None:

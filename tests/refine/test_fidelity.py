@@ -14,9 +14,9 @@ from sklearn.base import clone
 from sklearn.metrics import log_loss
 
 from ccr import IPOMP, OMP, ConceptClassifier, ConceptModel, Concepts, HardThreshold, Symmetric, TopK
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.geometry import coherence, fidelity_radius, project_to_cap, unit_rows
-from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.metrics import fidelity
 from ccr.refine.loop import TRIED

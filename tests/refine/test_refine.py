@@ -53,8 +53,8 @@ def engine(seed: int, *, radius: float, adaptive: bool, dropout: float = 0.0, al
 def test_gradients_against_autograd(dropout: float) -> None:
     parts = small(0)
     leaves = [parts[name].requires_grad_() for name in ("dictionary", "weights", "bias")]
-    dictionary, weights, bias = leaves
-    scores = parts["x"] @ dictionary.T
+    _, weights, bias = leaves
+    scores = parts["x"] @ parts.pop("dictionary").T
     keep = dropped(scores.detach().abs() >= 0.2, dropout, seed=1, step=0).double()
     logits = (scores * keep) @ weights + bias
     loss = (torch.nn.functional.cross_entropy(logits, parts["y"], reduction="none") * parts["weight"]).mean()
@@ -69,12 +69,11 @@ def test_gradients_against_autograd(dropout: float) -> None:
 
 def test_dictionary_gradient_against_finite_differences() -> None:
     parts = small(1, m=15, n=4, d=3)
+    D = parts.pop("dictionary")
 
     def loss(dictionary: torch.Tensor, keep: torch.Tensor) -> float:
-        moved = {**parts, "dictionary": dictionary}
-        return float(gradients(**moved, keep=keep, scores=parts["x"] @ dictionary.T, refine=False).loss)
+        return float(gradients(**parts, keep=keep, scores=parts["x"] @ dictionary.T, refine=False).loss)
 
-    D = parts["dictionary"]
     keep = ((parts["x"] @ D.T).abs() >= 0.2).double()
     found = gradients(**parts, keep=keep, scores=parts["x"] @ D.T, refine=True).dictionary
     assert found is not None

@@ -348,3 +348,16 @@ def test_bad_policies_and_places(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CCRError, match="cannot be written"):
         Decisions(tmp_path / "file" / "log.jsonl").decide("pear", "bumpy", "yes", by="ann")
+
+
+def test_agreement_is_measured_among_those_who_answered_most() -> None:
+    """Of 400 names it was asked for in 80,000 pairs, whenever a page of the studio was opened: 18 seconds."""
+    log = Decisions()
+    for number in range(30):
+        for concept in ("red", "round") if number >= 10 else ("red",):
+            log.decide("apple", concept, "yes", by=f"reviewer {number}")
+    found = log.agreements()
+    assert len(found) == 20 * 19 // 2
+    assert {one.first for one in found} | {one.second for one in found} == {f"reviewer {n}" for n in range(10, 30)}
+    assert all((one.questions, one.share) == (2, 1.0) for one in found)
+    assert log.agreement("reviewer 0", "reviewer 29").questions == 1

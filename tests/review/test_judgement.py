@@ -192,10 +192,10 @@ def damaged(change: Any, tmp_path: Path) -> Path:
         (lambda plain: plain["photos"][1]["verdicts"].pop("shiny"), "1.jpg lacks 'shiny'"),
         (lambda plain: plain["made_by"].pop(), "3 photos and 2 lists"),
         (lambda plain: plain["made_by"][1].pop("a"), "same origins"),
-        (lambda plain: plain.pop("photos"), "not a sheet of claims"),
-        (lambda plain: plain.update(photos=[1, 2, 3]), "not a sheet of claims"),
+        (lambda plain: plain.pop("photos"), "must be a sheet of claims"),
+        (lambda plain: plain.update(photos=[1, 2, 3]), "must be a sheet of claims"),
         (lambda plain: plain.update(photos=[], made_by=[]), "0 photos"),
-        (lambda plain: plain["photos"][0].update(row=float("inf")), "not a sheet of claims"),
+        (lambda plain: plain["photos"][0].update(row=float("inf")), "must be a sheet of claims"),
     ],
 )
 def test_a_damaged_sheet_is_refused_with_photo_and_claim(change: Any, said: str, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_verdicts_of_a_page_are_those_of_its_own_sheet(tmp_path: Path) -> None:
     with pytest.raises(CCRError, match=r"not on .*: name the sheet"):
         read_answers(saved, sheet)
     saved.write_text(json.dumps({"sheet": sheet.digest, "verdicts": rows[:2]}), encoding="utf-8")
-    with pytest.raises(FormatError, match="not a file of verdicts"):
+    with pytest.raises(FormatError, match="must be a file of verdicts"):
         read_answers(saved, sheet)
     saved.write_text(json.dumps({"sheet": sheet.digest, "verdicts": [["yes", *rows[0][1:]], *rows[1:]]}))
     with pytest.raises(CCRError, match="got 'yes' for the claim 'tall'"):
@@ -261,7 +261,7 @@ def test_a_pipe_in_the_place_of_a_sheet_or_of_verdicts_is_refused(tmp_path: Path
     """Its reader waited for ever."""
     os.mkfifo(tmp_path / "pipe.json")
     for read in (Sheet.read, lambda path: read_answers(path, small())):
-        with pytest.raises(OSError, match="not a regular file"):
+        with pytest.raises(FormatError, match="not a regular file"):
             read(tmp_path / "pipe.json")
 
 

@@ -105,7 +105,7 @@ def test_groups_are_kept_together_as_on_one_machine(cluster, encoder, tmp_path, 
 
 def test_a_part_of_other_contents_is_made_again():
     rows = [{"image_path": str(row), "label": None, "split": None, "content": f"{row}"} for row in (4, 6)]
-    part = Part(np.zeros((2, 3)), np.array([4, 6]), np.array([-1, 1]), rows, [], 1, 0)  # sample 5 cannot be read
+    part = Part(np.zeros((2, 3)), rows, [], 1, 0, np.array([4, 6]), np.array([-1, 1]))  # sample 5 cannot be read
     contents, firsts = np.array([b"4", b"", b"6"]), np.array([4, 5, 1])
     assert part.is_of(Task(4, [], contents, firsts, []))
     assert not part.is_of(Task(4, [], np.array([b"4", b"", b"7"]), firsts, []))

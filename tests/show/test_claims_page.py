@@ -9,9 +9,9 @@ import pytest
 from matplotlib.text import Text
 from scipy import sparse
 
+from ccr.coding.heads import LinearHead
 from ccr.explain import explain
 from ccr.explain.claims import Claim
-from ccr.heads import LinearHead
 from ccr.knowledge import Knowledge
 from ccr.show import page, plots
 from ccr.show.pages import claims_in_words, claims_page

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from scipy import sparse
 
+from ccr.coding.heads import LinearHead
 from ccr.explain import Explanation, explain
-from ccr.heads import LinearHead
 from ccr.show import page, plots
 from ccr.show.pictures import shortened
 

@@ -8,11 +8,11 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import sparse
 
+from ccr.coding.heads import LinearHead
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.explain import ClassView, ModelView, audit, view_codes
 from ccr.geometry import unit_rows
-from ccr.heads import LinearHead
 from ccr.show import plots
 from ccr.show.pictures import shortened
 from ccr.utils.texts import visible

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
+from ccr.controls import Stability, stability_sentence
 from ccr.edit import EditSession
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
@@ -140,7 +141,8 @@ def test_the_headline_is_what_the_model_measures(rows: Rows) -> None:
     for cell in (f"{found.in_play:.1f}", f"{found.weights_per_class:.1f}", f"{found.fidelity.min:.2f}"):
         assert f">{cell}</td>" in page
     first = audited.concepts[0]
-    assert f"{first.gained:,} images gained, {first.lost:,} lost" in page
+    gained = "1 image" if first.gained == 1 else f"{first.gained:,} images"
+    assert f"{gained} gained, {first.lost:,} lost" in page
     assert audited.footnote in unescape(page)
     first = model.explain(
         rows[int(gallery_rows(rows.y, np.ones(len(rows), bool), np.ones(len(rows)), count=4, mistakes=False)[0])]
@@ -148,6 +150,13 @@ def test_the_headline_is_what_the_model_measures(rows: Rows) -> None:
     for term in first.contributions[:8]:
         assert f"{term.contribution:+.2f}" in page
     assert page == report_page(model, rows, images=4), "the same page twice"
+
+
+def test_stability_stands_with_the_numbers(rows: Rows) -> None:
+    model = fitted(rows, rows_of(len(HOSTILE), 20)[1])
+    found = Stability(5, len(rows), 0.47, 0.57, 0.82, 0.47)
+    page = unescape(report_page(model, rows, images=0, stability=found))
+    assert page.index('id="numbers"') < page.index(stability_sentence(found)) < page.index('id="gallery"')
 
 
 def test_missing_images_leave_a_word_in_their_place(rows: Rows) -> None:

@@ -12,9 +12,9 @@ from rich.console import Console
 from scipy import sparse
 
 from ccr.cli.common_photo import terms_table
+from ccr.coding.heads import LinearHead
 from ccr.explain import Explanation, explain
 from ccr.explain.terms import sum_rows
-from ccr.heads import LinearHead
 from ccr.show import page, plots
 
 NAMES = ["a name that is rather long, but for which there is room", "b", "c", "d", "e"]
@@ -53,6 +53,7 @@ def test_terminal_page_and_picture_show_them_alike(found: Explanation) -> None:
     axes = plots.explanation(found, np.zeros((4, 4, 3)), against=against, top=top).axes
     drawn = [item for item in axes if item.get_title(loc="left") == "contribution"]
     printed = console.file.getvalue()
+    assert printed.count("x weight (for this class)") == 2
     for number, rows in sums.items():
         part = slice(number * len(rows), (number + 1) * len(rows))
         assert names[part] == [row.name for row in rows]

@@ -26,6 +26,14 @@
       what: one.outerHTML.slice(0, 150),
     };
   },
+  // Controls that are hard to hit: less than 24 pixels high or wide (WCAG 2.2, 2.5.8), but for links amid text.
+  small() {
+    const all = document.querySelectorAll("button, input, select, summary, a.button");
+    return [...new Set([...all].map((one) => (one.tagName === "INPUT" && one.closest("label")) || one))]
+      .filter((one) => !one.matches(".sr") && one.checkVisibility())
+      .map((one) => [one.getBoundingClientRect(), one.outerHTML.slice(0, 150)])
+      .filter(([box]) => box.width < 24 || box.height < 24);
+  },
   // Texts whose colour stands out too little from what is painted behind them: 4.5 to 1, large letters 3 to 1; and edges
   // of fields and check boxes, 3 to 1 (WCAG 2.1, 1.4.3 and 1.4.11).
   faint() {

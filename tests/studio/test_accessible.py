@@ -72,6 +72,7 @@ def test_every_view_fits_its_controls_have_names_and_its_texts_and_edges_stand_o
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (view, width)
             assert nameless(page) == [], view
             assert found(page, "faint") == [], (view, theme)
+            assert found(page, "small") == [], (view, width)
             assert page.locator("h1").count() == 1, view
             assert page.title()
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -209,6 +209,24 @@ def test_looks_at_test_photos_are_counted_and_asked_for(client: TestClient, benc
     assert post(client, "effect/test")["looks"] == 4
 
 
+def test_what_the_model_says_of_test_photos_is_counted_nowhere_unasked(client: TestClient, bench: Workbench) -> None:
+    """Beside the filter of splits stood how many of them are wrong."""
+    seen, test = bench.now(), bench.photos.test
+    for asked in ({"right": "wrong"}, {"predicted": "apple"}, {"low": 0.9}, {"concept": "word 0", "above": 0.2}):
+        assert get(client, "photos", counts=True, limit=0, **asked)["counts"]["splits"]["test"] == len(test)
+    apples = int((seen.truth[test] == seen.number("apple")).sum())
+    named = get(client, "photos", counts=True, limit=0, classes="apple", right="wrong")
+    assert named["counts"]["splits"]["test"] == apples
+    assert get(client, "state")["looks"] == 0
+    wrong = get(client, "photos", counts=True, limit=0, split="test", right="wrong")
+    assert wrong["counts"]["splits"]["test"] == int((~seen.right[test]).sum())
+    assert get(client, "state")["looks"] == 1
+    post(client, "edits", {"action": "pin", "concept": seen.model.names[0]})
+    get(client, f"photos/{test[0]}")  # by its address
+    get(client, f"photos/{bench.photos.training[0]}")
+    assert get(client, "state")["looks"] == 2
+
+
 def test_exports_can_be_read_back_and_are_inert(client: TestClient, bench: Workbench, tmp_path: Path) -> None:
     post(client, "edits", {"action": "rename", "concept": bench.now().model.names[0], "to": "=cmd()"})
     (tmp_path / "list.txt").write_bytes(client.get("/api/exports/concepts.txt").content)

@@ -137,10 +137,10 @@ def _hard_request(rng: random.Random, path: str, operation: dict[str, Any]) -> t
         "corners",
         "codes",
     ]
-    names += ["kind", "fidelity", "embeddings", "embedding", "against", "top", "text", "by_name"]
+    names += ["kind", "fidelity", "embeddings", "embedding", "against", "top", "text"]
     body: Any = {name: rng.choice(HARD) for name in rng.sample(names, 4)} if rng.random() < 0.8 else rng.choice(HARD)
     if isinstance(body, dict) and rng.random() < 0.5:
-        body["action"] = rng.choice(["suppress", "scale", "rename", "pin", "set_weight", "merge"])
+        body["action"] = rng.choice(["suppress", "scale", "rename", "pin", "set_weight", "zero_weight"])
         body = {
             key: value for key, value in body.items() if key in ("action", "concept", "to", "factor", "class", "value")
         }

@@ -140,6 +140,9 @@ def test_a_cell_of_the_matrix_gives_its_photos(look: Studio) -> None:
     expect(page.locator(".strip .tile")).to_have_count(count)
     expect(page.get_by_text("spoke for").first).to_be_visible()
     assert "truth=" in page.url
+    page.get_by_role("link", name="on the wall").click()
+    expect(page.locator("h1")).to_have_text("1 photo" if count == 1 else f"{count} photos")
+    assert "held=false" in page.url  # these are predictions of the model itself
 
 
 def test_a_lasso_on_the_map_gives_a_selection(look: Studio) -> None:

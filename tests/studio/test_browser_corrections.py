@@ -90,6 +90,8 @@ def test_mistakes_open_with_predictions_of_refits_that_have_not_seen_the_photo(f
     wrong = int((~seen.right[rows]).sum())
     expect(page.locator("h1")).to_contain_text(f"{wrong} mistake")
     expect(page.locator(".score")).to_contain_text("out of fold")
+    page.locator(".cell.error").first.click()  # what spoke for it are sums of another model
+    expect(page.get_by_text("These sums are of the model itself")).to_be_visible()
     for scope in ("shown", "train"):
         page = folded.open(f"#mistakes?scope={scope}")
         expect(page.locator(".head .note")).to_contain_text("trained on")  # whichever model it is

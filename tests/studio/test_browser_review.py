@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 
+from ccr.data.store import EmbeddingStore
 from ccr.model import ConceptModel
+from ccr.review import Decisions, Review
 from ccr_studio.serving import Running
 from tests.studio.browsing import Studio, expect, studio_of
-from tests.studio.helpers import tell
+from tests.studio.helpers import make_bench, tell
 
 pytestmark = pytest.mark.browser
 
@@ -18,7 +22,7 @@ def opened(work: Studio) -> Any:
     page = work.open("#photos")
     page.evaluate("() => localStorage.setItem('ccr-reviewer', 'ann')")
     page = work.open("#review")
-    page.wait_for_selector("#mine")
+    page.wait_for_selector(".claim.now .mine")
     return page
 
 
@@ -74,7 +78,7 @@ def test_a_class_is_a_link_to_its_page_and_its_review(look: Studio) -> None:
     expect(page.get_by_text("What the model may say of it")).to_be_visible()
     page.get_by_role("link", name="Review its claims").click()
     expect(page.locator(".class-name")).to_have_text("apple")
-    page.wait_for_selector("#mine")
+    page.wait_for_selector(".claim.now .mine")
     small = page.evaluate(
         "() => [...document.querySelectorAll('.review button')]"
         ".filter((one) => one.getBoundingClientRect().height < 24).length"
@@ -128,16 +132,16 @@ def test_a_dark_page_is_printed_as_ink_on_paper(browser: Any, shared: Running) -
 
 def test_where_is_a_button_too_and_ends_with_its_claim(look: Studio) -> None:
     page = look.open("#review")
-    page.wait_for_selector("#mine .tile")
+    page.wait_for_selector(".claim.now .mine .tile")
     where = page.locator("#where")
     where.click()
-    expect(page.locator("#mine canvas.over").first).to_be_attached()
+    expect(page.locator(".claim.now .mine canvas.over").first).to_be_attached()
     expect(where).to_have_attribute("aria-pressed", "true")
     page.keyboard.press("j")
     expect(page.locator("#where")).to_have_attribute("aria-pressed", "false")
-    page.wait_for_selector("#mine .tile")
+    page.wait_for_selector(".claim.now .mine .tile")
     page.keyboard.down("w")
-    expect(page.locator("#mine canvas.over").first).to_be_attached()
+    expect(page.locator(".claim.now .mine canvas.over").first).to_be_attached()
     page.keyboard.up("w")
     expect(page.locator("canvas.over")).to_have_count(0)
 
@@ -187,6 +191,113 @@ def test_an_answer_waits_for_nothing_and_redraws_only_what_it_changes(work: Stud
     expect(page.locator(".claim.now")).to_have_attribute("aria-label", asked)  # it is asked again
     page.unroute("**/api/decisions")
     expect(page.locator(".review-bar b")).to_contain_text("1 of")
+
+
+def test_a_window_with_answers_on_their_way_asks_before_it_closes(work: Studio) -> None:
+    page, asked, waiting = opened(work), list[str](), list[Any]()
+    page.on("dialog", lambda box: (asked.append(box.type), box.dismiss()))
+    page.route("**/api/decisions", lambda route: waiting.append(route))
+    page.keyboard.press("y")
+    until(page, lambda: waiting)
+    page.close(run_before_unload=True)
+    until(page, lambda: asked)
+    assert asked == ["beforeunload"]
+    work.problems.clear()  # this question was wanted
+    waiting.pop().continue_()
+    expect(page.locator(".review-bar b")).to_contain_text("1 of")
+    with page.expect_event("close"):
+        page.close(run_before_unload=True)
+
+
+def test_an_undo_button_takes_back_its_own_answer(work: Studio) -> None:
+    """Also where another answer was given since."""
+    page = opened(work)
+    page.keyboard.press("x")
+    struck = page.locator(".toast", has_text="never a reason for any class")
+    expect(struck).to_be_visible()
+    page.keyboard.press("u")
+    decisions = Decisions(work.bench.log)
+    until(page, lambda: decisions.refresh() or len(decisions) == 2)
+    struck.get_by_role("button", name="Undo").click()
+    expect(page.locator(".toast").last).to_contain_text("Taken back: every class")
+    decisions.refresh()
+    assert [one.answer for one in decisions] == ["unclear"]
+
+
+def test_what_one_of_two_reviewers_has_answered_is_not_asked_again(
+    browser: Any, store: EmbeddingStore, model: ConceptModel, tmp_path: Path
+) -> None:
+    running = Running(make_bench(store, model, tmp_path, policy="two"))
+    for studio in studio_of(browser, running):
+        page = opened(studio)
+        count = len(running.bench.now().model.claims())
+        expect(page.get_by_text("Two reviewers must agree on a claim.")).to_be_visible()
+        first = page.locator(".claim.now").get_attribute("aria-label")
+        page.keyboard.press("y")
+        expect(page.locator(".review .claim").first).to_contain_text("waits for others ann: yes")
+        expect(page.get_by_role("button", name="only open")).to_contain_text(str(count - 1))
+        page = studio.open("#review")
+        page.wait_for_selector(".claim.now .mine")
+        assert page.locator(".claim.now").get_attribute("aria-label") != first
+        page.evaluate("() => localStorage.setItem('ccr-reviewer', 'ben')")
+        page = studio.open("#review")
+        expect(page.locator(".claim.now")).to_have_attribute("aria-label", first)
+        page.keyboard.press("y")
+        expect(page.locator(".review-bar b")).to_have_text(f"1 of {count} confirmed")
+    running.close()
+
+
+def test_answers_go_on_with_what_is_open_wherever_they_begin(work: Studio) -> None:
+    claims = work.bench.now().model.claims()
+    last = str(claims[-1].label)
+    for claim in claims:
+        if claim.label not in (claims[0].label, claims[-1].label) or claim is claims[1]:
+            about = {"by": "ann", "class": str(claim.label), "concept": claim.concept, "answer": "yes"}
+            tell(work.running.url, "api/decisions", about)
+    opened(work)
+    page = work.open(f"#review?class={quote(last)}")
+    own = [claim for claim in claims if claim.label == claims[-1].label]
+    for number, claim in enumerate([*own, claims[0], claims[2]]):
+        expect(page.locator(".claim.now")).to_have_attribute("aria-label", f"{claim.label} shows {claim.concept}?")
+        if number < len(own) + 1:
+            page.keyboard.press("y")
+    assert f"class={quote_plus(str(claims[0].label))}" in page.url
+
+
+def test_a_refit_leads_to_the_first_class_with_something_to_judge(work: Studio) -> None:
+    claims = work.bench.now().model.claims()
+    for claim in claims[2:]:
+        about = {"by": "ann", "class": str(claim.label), "concept": claim.concept}
+        tell(work.running.url, "api/decisions", {**about, "answer": "no" if claim is claims[-1] else "yes"})
+    opened(work)
+    page = work.open(f"#review?class={quote(str(claims[-1].label))}")
+    page.keyboard.press("r")
+    expect(page.locator(".toast").last).to_contain_text("went")
+    first = Review(work.bench.now().model, Decisions(work.bench.log)).open()[0]
+    expect(page.locator(".class-name")).to_have_text(str(first.label))
+    expect(page.locator(".claim.now")).to_have_attribute("aria-label", f"{first.label} shows {first.concept}?")
+
+
+def test_concepts_next_in_line_are_ticked_with_their_photos_in_sight(work: Studio) -> None:
+    page = opened(work)
+    line = page.locator(".next-line").first
+    line.locator("summary").click()
+    expect(line.locator(".mine .tile")).to_have_count(6)
+    expect(line.locator(".others .tile")).to_have_count(4)
+    page.set_viewport_size({"width": 390, "height": 844})
+    line = page.locator(".next-line").last
+    yes, no = (line.get_by_role("button", name=name).bounding_box() for name in ("Yes, ", "No, "))
+    assert yes["y"] == no["y"]
+
+
+def test_the_bar_of_a_review_is_one_line(look: Studio) -> None:
+    page = look.open("#review")
+    page.set_viewport_size({"width": 1360, "height": 850})
+    page.evaluate("""() => {
+        document.querySelector('#review-refit').firstChild.data = 'Refit without 33 claims';
+        [...document.querySelectorAll('.review-bar .ghost')].at(-1).textContent = 'reviewer: bernadette';
+    }""")
+    assert page.locator(".review-bar").bounding_box()["height"] < 72
 
 
 def until(page: Any, holds: Any) -> None:

@@ -163,12 +163,13 @@ def test_class_names_are_links_wherever_they_stand_alone(look: Studio, view: str
     assert bare == []
 
 
-def test_the_header_does_not_boast_while_honest_predictions_are_made(look: Studio) -> None:
+@pytest.mark.parametrize("folds", ["possible", "computing"])
+def test_the_header_does_not_boast_until_honest_predictions_are_made(look: Studio, folds: str) -> None:
     import json
 
     def computing(route: Any) -> None:
         answer = route.fetch()
-        route.fulfill(response=answer, json={**json.loads(answer.text()), "folds": "computing"})
+        route.fulfill(response=answer, json={**json.loads(answer.text()), "folds": folds})
 
     look.page.route("**/api/state*", computing)
     page = look.open("#photos")

@@ -68,7 +68,8 @@ def test_the_studio_and_the_terminal_share_a_log(store: EmbeddingStore, model: C
     command = (str(store.path), str(tmp_path / "model"), "--session", str(tmp_path / "sessions"), "--log", log)
     process, said = start(*command)
     try:
-        assert json.loads(ask(said["url"], "api/claims?by=ann"))["counts"]["confirmed"] == 1
+        classes = json.loads(ask(said["url"], "api/claims?by=ann"))["classes"]
+        assert [claim["state"] for one in classes for claim in one["claims"]].count("confirmed") == 1
         about = {"class": str(claims[1].label), "concept": claims[1].concept}
         tell(said["url"], "api/decisions", {"by": "ann", "answer": "no", "reason": "background", **about})
     finally:

@@ -23,6 +23,7 @@ from ccr.io.files import ASIDE
 from ccr.model import ConceptModel
 from ccr_studio import serving
 from ccr_studio.api.bench import settings_of
+from ccr_studio.encoder import Words
 from ccr_studio.photos import Photos
 from ccr_studio.work import edits
 from ccr_studio.work import session as sessions
@@ -79,27 +80,21 @@ def test_undo_is_exact_and_a_new_edit_drops_what_was_undone(bench: Workbench, mo
 
 
 def test_a_name_that_was_removed_may_be_used_again(bench: Workbench, model: ConceptModel) -> None:
-    first, second, third, fourth = model.names[:4]
+    first, second = model.names[:2]
     bench.edit("suppress", {"concept": first})
     bench.edit("rename", {"concept": second, "to": first})
     assert first in bench.state.texts.names
     assert first not in bench.state.removed
-    bench.edit("suppress", {"concept": third})
-    bench.edit("merge", {"first": first, "second": fourth, "name": third})
-    assert third in bench.state.texts.names
-    assert third not in bench.state.removed
 
 
 def test_a_pin_ends_with_its_concept(bench: Workbench, model: ConceptModel) -> None:
-    first, second, third = model.names[:3]
+    first, second = model.names[:2]
     for name in (first, second):
         bench.edit("pin", {"concept": name})
     bench.edit("suppress", {"concept": first})
     assert bench.state.pinned == (second,)
     bench.edit("rename", {"concept": second, "to": "other"})
     assert bench.state.pinned == ("other",)
-    bench.edit("merge", {"first": "other", "second": third})
-    assert bench.state.pinned == ()
 
 
 def test_a_saved_model_that_was_replaced_is_looked_at_again(bench: Workbench, model: ConceptModel) -> None:
@@ -168,7 +163,9 @@ def test_a_damaged_session_is_refused_in_words(bench: Workbench, content: str) -
     path.write_text(content)
     with pytest.raises(FormatError, match="session"):
         StudioSession.open(bench.folder, None)
-    for change in ({"position": 9}, {"next": 0}, {"steps": [{"id": "x"}]}, {"looked": 3}):
+    edits: list[dict[str, Any]] = [{}, {"action": "teach", "name": "x", "shows": 3.5}]  # they broke every page
+    steps = [{"steps": [{**good["steps"][0], "edit": edit}]} for edit in edits]
+    for change in ({"position": 9}, {"next": 0}, {"steps": [{"id": "x"}]}, {"looked": 3}, *steps):
         path.write_text(json.dumps({**good, **change}))
         with pytest.raises(FormatError, match="session"):
             StudioSession.open(bench.folder, None)
@@ -196,20 +193,32 @@ def test_a_taught_concept_is_the_librarys(bench: Workbench, store: EmbeddingStor
         covariance=photos.moments.covariance,
         among=among,
     )
-    seen = bench.teach(name, shows, lacks, by_name=True)
+    seen = bench.teach(name, shows, lacks)
     texts = seen.model.provenance.texts
     np.testing.assert_allclose(texts.embeddings[texts.index(name)], learned.embeddings[0], atol=1e-5)
     assert bench.session.current.edit["action"] == "teach"
     with pytest.raises(CCRError, match="both show"):
-        bench.teach(name, [0, 1], [1, 2], by_name=False)
+        bench.teach(name, [0, 1], [1, 2])
     with pytest.raises(CCRError, match="at least 2"):
-        bench.teach(name, [0], [1, 2], by_name=False)
+        bench.teach(name, [0], [1, 2])
+
+
+def test_photos_alone_teach_a_concept_where_there_is_no_encoder(bench: Workbench) -> None:
+    bench.words = Words(no_encoder)
+    bench.words.start()
+    seen = bench.teach("word 3", [0, 1, 2], [20, 21, 40])
+    assert bench.session.current.edit["action"] == "teach"
+    assert seen.model.names[-1] == "word 3"
+
+
+def no_encoder() -> Any:
+    raise CCRError("it is on another machine")
 
 
 def test_teaching_keeps_the_weights_of_a_known_concept(bench: Workbench, model: ConceptModel) -> None:
     name = model.names[int(np.abs(model.head.coef).max(axis=0).argmax())]
     before = model.head.coef[:, model.row(name)]
-    taught = bench.teach(name, [0, 1, 2], [30, 31], by_name=False).model
+    taught = bench.teach(name, [0, 1, 2], [30, 31]).model
     np.testing.assert_allclose(taught.head.coef[:, taught.row(name)], before, rtol=1e-6)
     assert len(taught.names) == len(model.names)
 

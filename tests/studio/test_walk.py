@@ -62,8 +62,8 @@ def test_a_weight_that_was_set_to_zero_stays_zero_in_every_refit(bench: Workbenc
 
 
 def test_a_second_lesson_counts_the_photos_of_the_first(bench: Workbench, client: TestClient) -> None:
-    bench.teach("word 3", [0, 1, 2], [20, 21, 22], by_name=True)
-    bench.teach("word 3", [3, 20], [23], by_name=True)
+    bench.teach("word 3", [0, 1, 2], [20, 21, 22])
+    bench.teach("word 3", [3, 20], [23])
     page = client.get("/api/concept", params={"name": "word 3"}).json()
     assert page["lesson"]["shows"] == [0, 1, 2, 3, 20]
     assert page["lesson"]["lacks"] == [21, 22, 23]

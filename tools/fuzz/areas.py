@@ -26,6 +26,7 @@ from ccr.data.datasets import locate, open_dataset
 from ccr.data.datasets.sources import BadImage, decode
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import CCRError
+from ccr.explain.terms import plain
 from ccr.io.provenance import signature_sentence
 from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
@@ -36,7 +37,7 @@ from ccr.vocab import read_concepts
 from tools.fuzz import seeds
 from tools.fuzz.mutate import damage_file, damaged_array, damaged_bytes, json_text
 from tools.fuzz.remote import Remote
-from tools.fuzz.requests import Servers, one_connection
+from tools.fuzz.requests import Api, Servers, client_of, one_connection
 from tools.fuzz.reviews import Reviews
 
 #: What people may write into a concept list or a table.
@@ -90,6 +91,7 @@ class Areas:
             "studio": lambda rng: self.servers.studio.ask(rng),
             "studio that only shows": self.one_look,
             "studio of reviewers": self.one_review,
+            "sessions": self.one_session,
             "uploads": self.one_upload,
             "connections": lambda rng: one_connection(self.servers, rng),
         }
@@ -129,20 +131,25 @@ class Areas:
         not count as signed, unless it decides nothing."""
         folder = self.fresh(self.signed)
         _change_model(folder, rng)
-        model = ConceptClassifier.load(folder).model_
-        probabilities = model.predict_proba(self.X)
-        assert np.isfinite(probabilities).all()
-        said = json.dumps(model.explain(self.X[0]).to_dict(), allow_nan=False)
-        assert not (model.is_signed and model.digest != self.signed_digest), "another model is signed"
+        model = ConceptModel.load(folder)
+        said = self.said(model)
+        assert not model.is_signed or said == self.signed_words, "a model that says something else is signed"
         signature_sentence(model)
         if model.provenance.texts is not None:
             review_rows(Review(model, Decisions()))
-        assert said
         model.save(folder / "again")
 
+    def said(self, model: ConceptModel) -> str:
+        """All that a model says of some images: classes, sums, prediction sets and a question."""
+        assert np.isfinite(model.predict_proba(self.X)).all()
+        words = [model.explain(x).to_dict() for x in self.X]
+        if model.calibration is not None:
+            words += [plain([vars(model.predict_set(self.X)), model.question(self.X[0])])]
+        return json.dumps(words, allow_nan=False)
+
     @cached_property
-    def signed_digest(self) -> str:
-        return ConceptModel.load(self.signed).digest
+    def signed_words(self) -> str:
+        return self.said(ConceptModel.load(self.signed))
 
     def one_store(self, rng: random.Random) -> None:
         folder = self.fresh(self.store)
@@ -304,6 +311,25 @@ class Areas:
             reviewed.check(reviewed.client.post("/api/decisions", json=said))
         written = {path.name for path in folder.rglob("*") if path.is_file()}
         assert written <= {"decisions.jsonl"}, f"more than answers was written: {sorted(written)}"
+
+    def one_session(self, rng: random.Random) -> None:
+        """A session of the studio with a damaged file, entry or model: opened, looked at, and gone on with."""
+        folder, kind = self.fresh(self.servers.session), rng.randrange(3)
+        if kind == 0:
+            damage_file(folder, rng)
+        elif kind == 1:
+            path = rng.choice([*sorted(folder.rglob("list.json")), *([folder / "session.json"] * 4)])
+            path.write_text(json_text(json.loads(path.read_text()), rng))
+        else:
+            _change_model(rng.choice(sorted(folder.rglob("model"))), rng)
+        with client_of(self.servers.bench(folder, None)) as client:
+            api = Api(client, self.images)
+            api.check(client.get("/api/state"))
+            looks = [one for one in api.operations if one.method == "get" and one.path.startswith("/api/")]
+            for operation in rng.sample(looks, 4):
+                api.ask(rng, operation)
+            api.check(client.post("/api/undo"))
+            api.ask(rng, next(one for one in api.operations if one.path == "/api/edits"))
 
     def one_upload(self, rng: random.Random) -> None:
         rng.choice((self.servers.service, self.servers.studio)).upload(rng)

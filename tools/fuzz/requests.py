@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +43,13 @@ WORDS: tuple[str, ...] = (
 HEADERS: tuple[dict[str, str], ...] = (
     {}, {}, {}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Host": "evil.example"},
     {"Content-Type": "text/plain"}, {"Cookie": "a=b; ccr-token=\xff"}, {"Transfer-Encoding": "chunked"},
+    {"Content-Type": ""}, {"Content-Type": "application/json; charset=x"}, {"Content-Type": "multipart/form-data"},
+    {"Content-Type": "multipart/form-data; boundary=" + "x" * 300}, {"Content-Type": "image/png"},
+    {"Content-Type": "application/x-www-form-urlencoded"},
 )  # fmt: skip
+#: Methods that a path may not have, and paths that nothing has.
+METHODS = ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "QUERY")
+PATHS = ("/", "/openapi.json", "/v1/predict/../model", "/v1//predict", "/v1/%00", "/%ff/x", "/static/../x", "//x")
 _IN_PATH = re.compile(r"\{(\w+)\}")
 
 
@@ -128,21 +134,40 @@ class Servers:
         return host, port
 
     def _studio(self, name: str, *, read_only: bool, decides: bool = False) -> TestClient:
-        folder = self.folder / name
-        bench = Workbench(
-            EmbeddingStore.open(self.store),
-            self.model,
-            folder=folder / "session",
-            models=folder / "models",
-            load_encoder=SmallEncoder,
-            read_only=read_only,
-            decides=decides,
-        )
-        bench.layout = Layout(bench.photos, folder, method="pca", keep=not read_only)  # UMAP compiles for a while
+        bench = self.bench(self.folder / name / "session", self.model, read_only=read_only, decides=decides)
         bench.start()
         self._open.callback(bench.close)
-        app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
-        return self._open.enter_context(TestClient(app, base_url=ADDRESS))
+        return self._open.enter_context(client_of(bench))
+
+    def bench(self, folder: Path, model: ConceptModel | None, **options: Any) -> Workbench:
+        """A workbench on the session in a folder, or on a new one with this model."""
+        bench = Workbench(
+            EmbeddingStore.open(self.store),
+            model,
+            folder=folder,
+            models=folder.parent / "models",
+            load_encoder=SmallEncoder,
+            **options,
+        )
+        bench.layout = Layout(bench.photos, folder.parent, method="pca", keep=not bench.read_only)  # UMAP compiles
+        return bench
+
+    @cached_property
+    def session(self) -> Path:
+        """A session with two edits, a lesson, a selection and a correction."""
+        folder = self.folder / "worked on" / "session"
+        with closing(self.bench(folder, self.model)) as bench:
+            bench.edit("suppress", {"concept": self.model.names[0]})
+            bench.edit("rename", {"concept": self.model.names[1], "to": "another name"})
+            bench.teach("taught", [0, 1, 2], [3, 4, 5], by_name=False)
+            bench.selections.add([0, 1, 2])
+            bench.correct(int(bench.photos.training[0]), "leave out", "yes", by="me")
+        return folder
+
+
+def client_of(bench: Workbench) -> TestClient:
+    """A client of the studio on a workbench, which its end closes."""
+    return TestClient(studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY)), base_url=ADDRESS)
 
 
 class Api:
@@ -162,6 +187,8 @@ class Api:
         """One request to one of the operations, valid or damaged, and a look at what came of it."""
         method, path, described = operation or rng.choice(self.operations)
         path = _IN_PATH.sub(lambda _: quote(rng.choice(WORDS) or "0", safe=""), path)
+        if operation is None and rng.random() < 0.1:
+            method, path = rng.choice(METHODS), rng.choice((path, *PATHS))
         query = []
         for parameter in described.get("parameters", ()):
             if parameter["in"] == "query" and (parameter.get("required") or rng.random() < 0.4):
@@ -189,9 +216,9 @@ class Api:
     def check(self, answer: Any) -> None:
         """An answer, or a refusal in words that says when to come back."""
         if answer.status_code >= 400:
-            assert answer.json()["error"], answer.text
+            assert answer.request.method == "HEAD" or answer.json()["error"], answer.text
             assert answer.status_code < 500 or (answer.status_code == 503 and "Retry-After" in answer.headers)
-        elif answer.headers.get("content-type", "").startswith("application/json"):
+        elif answer.headers.get("content-type", "").startswith("application/json") and answer.request.method != "HEAD":
             json.loads(answer.content, parse_constant=_no_constant)
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
 

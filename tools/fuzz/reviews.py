@@ -16,12 +16,12 @@ from unittest import mock
 import numpy as np
 from safetensors.numpy import save_file
 
-from ccr.cli.knowledge_photos import Session, _checked_answers
 from ccr.data.store import EmbeddingStore
 from ccr.encoders.bundled import load_adapter
 from ccr.errors import CCRError
 from ccr.knowledge import COLUMNS, Knowledge
 from ccr.model import ConceptModel
+from ccr.review.asking import PhotoSession, read_page_answers
 from ccr.review.judgement import WORTH, Sheet, read_answers, record, score
 from ccr.show.pages import judge_page
 from ccr.utils.texts import csv_text
@@ -116,8 +116,8 @@ class Reviews:
         ]
         data = csv_text(COLUMNS, rows).encode()
         (folder / "answers.csv").write_bytes(damaged_bytes(data, rng) if rng.random() < 0.4 else data)
-        session = Session.begin(self.model, self.store, Knowledge.of([]), folder / "knowledge.csv", 7)
-        session.add(_checked_answers(folder / "answers.csv", session, self.store, self.model))
+        session = PhotoSession.begin(self.model, self.store, Knowledge.of([]), folder / "knowledge.csv", 7)
+        session.add(read_page_answers(folder / "answers.csv", self.store, self.model))
         assert Knowledge.read(folder / "knowledge.csv") == session.known, "another table"
         for ladder in session.ladders:
             session.next(ladder)

@@ -120,7 +120,7 @@ def write(path: Path, adapter: TextAdapter, s: Settings) -> None:
         "unit(f(x) + mean over known words w of (noise_w weights_w + word_share y_w))",
         "gamma": str(s.gamma),
         "word_share": str(s.word_share),
-        "minilm_sha256": json.dumps([asset.sha256 for asset in MINILM.assets]),
+        "minilm_sha256": json.dumps([asset.sha256 for asset in MINILM]),
         "date": "2026-11-18",
         "made_by": "tools/train_text_adapter.py",
         "held_out": "CIFAR-10 (images, and every text with one of its class names or their plurals), CUB-200-2011, "

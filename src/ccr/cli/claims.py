@@ -59,7 +59,7 @@ def claims(
         raise typer.BadParameter(f"--split {split} is a part of a store: give the store, too")
     loaded = ConceptModel.load(model)
     wanted = None if label is None else loaded.classes.tolist()[position(loaded.classes.tolist(), label)]
-    found, measured = _measured(loaded, store, split, silent=as_json)
+    found, measured = _measured(loaded, store, split)
     if wanted is not None:
         found = [claim for claim in found if claim.label == wanted]
     knowledge, signed = loaded.provenance.knowledge, signature_sentence(loaded)
@@ -82,9 +82,7 @@ def claims(
         console.print(f"Written to {escape(str(out))}")
 
 
-def _measured(
-    model: ConceptModel, store: Path | None, split: str | None, *, silent: bool
-) -> tuple[Sequence[Claim], str]:
+def _measured(model: ConceptModel, store: Path | None, split: str | None) -> tuple[Sequence[Claim], str]:
     """The claims, and a sentence that says on which images they were measured, with the accuracy of all claims, which
     the accuracies without a claim compare with."""
     seen = model.provenance.seen
@@ -98,7 +96,7 @@ def _measured(
         found, where = model.claims(), f"Measured on {images:,} of the training images, as the model noted"
     else:
         why = "the model noted nothing of its training images"
-        note(f"note: {why}: give a store to measure its claims on", silent=silent)
+        note(f"note: {why}: give a store to measure its claims on")
         return model.claims(), f"Not measured on images: {why}."
     accuracy = found[0].accuracy if found else None
     return found, f"{where}{'' if accuracy is None else f': accuracy {accuracy:.1%} with all claims'}."

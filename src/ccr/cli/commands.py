@@ -109,7 +109,8 @@ def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 refused input, 2 misuse, 130 stopped."""
     as_json = "--json" in sys.argv
     replace_unprintable()
-    show_log(silent=as_json)
+    if not as_json:
+        show_log()
     show_warnings()
     try:
         check_arguments()

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,11 +23,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 from typer.core import TyperCommand
 
-from ccr.errors import CCRError, CCRWarning
+from ccr.errors import CCRError, CCRWarning, without_credentials
 from ccr.io.files import check_writable, write_bytes
 from ccr.io.remote import is_url
 from ccr.utils import processes as interrupt
-from ccr.utils.processes import OnProgress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import has_control, visible
 
 if TYPE_CHECKING:
@@ -64,10 +65,13 @@ def ready(command: Callable[..., None]) -> Callable[..., None]:
         if out is not None:
             _check_out(out, [value for key, value in options.items() if key != "out"], is_file=name in FILES)
             keeps(name, out)
+        Quiet.on = bool(options.get("as_json"))
         try:
             command(**options)
         except KeyboardInterrupt:
             raise Stopped from None
+        finally:
+            Quiet.on = False
 
     return run
 
@@ -90,8 +94,8 @@ def _check_out(out: Path, given: Iterable[Any], *, is_file: bool) -> None:
     if not is_url(out):
         if is_file and out.is_dir():
             raise CCRError(f"--out must be a file, but {out} is a folder: name a file in it")
-        if not is_file:
-            check_folder(out)
+        if not is_file and out.exists() and not out.is_dir():
+            raise CCRError(f"--out must be a folder, but {out} is a file: choose another name")
     check_writable(out)
     if is_url(out) or not out.is_file():
         return
@@ -194,6 +198,7 @@ errors = _PlainConsole(stderr=True, emoji=False, highlight=False)
 
 def fail(message: str, *, as_json: bool) -> int:
     """Print what went wrong, on stderr, or as JSON on stdout; the exit code to leave with."""
+    message = without_credentials(message)  # an error of another package may reach here
     if as_json:
         print_json({"error": message})
     else:
@@ -221,23 +226,33 @@ def replace_unprintable() -> None:
             stream.reconfigure(errors="replace")
 
 
-def note(message: str, *, silent: bool = False) -> None:
-    """Print a line about what is going on, on stderr."""
-    if not silent:
-        errors.print(escape(visible(message)), style="dim", soft_wrap=True)
+class Quiet:
+    """With --json nothing is told but errors: neither notes nor how far work has come."""
+
+    on = False
+
+
+def note(message: str) -> None:
+    """Print a line about what is going on, on stderr; with --json nothing."""
+    if not Quiet.on:
+        _print_note(message)
+
+
+def _print_note(message: str) -> None:
+    errors.print(escape(visible(message)), style="dim", soft_wrap=True)
 
 
 class _Notes(logging.Handler):
     """The library's log as notes on stderr, so that people know what they wait for."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
+        _print_note(record.getMessage())
 
 
-def show_log(*, silent: bool) -> None:
+def show_log() -> None:
     """Let the library's log be seen, once."""
     log = logging.getLogger("ccr")
-    if not silent and not any(isinstance(handler, _Notes) for handler in log.handlers):
+    if not any(isinstance(handler, _Notes) for handler in log.handlers):
         log.addHandler(_Notes())
         log.setLevel(logging.INFO)
 
@@ -258,7 +273,7 @@ def show_warnings() -> None:
 
     def show(message: Any, category: Any, *where: Any, **options: Any) -> None:
         if issubclass(category, CCRWarning):
-            note(f"note: {message}")
+            _print_note(f"note: {message}")
         else:
             usual(message, category, *where, **options)
 
@@ -274,23 +289,52 @@ class _Lines:
     """Progress as lines, for a log file: what is done, of how much, for how long, and how long it may still take."""
 
     def __init__(self) -> None:
-        self.what, self.done, self.begun, self.told, self.share = "", 0, time.monotonic(), time.monotonic(), 0.0
+        self.what, self.done, self.total, self.share = "starting", 0, 0, 0.0
+        self.begun = self.told = time.monotonic()
+        self._one = threading.Lock()
 
     def tell(self, done: int, total: int, what: str) -> None:
-        now = time.monotonic()
-        if what != self.what or done < self.done:  # another piece of work: its own time and share
-            self.what, self.begun, self.share = what, now, 0.0
-        self.done = done
-        share = done / total if total else 0.0
-        waited = now - self.told
-        if waited < SOONEST or (waited < EVERY and share - self.share < SHARE - 1e-9):
-            return
+        with self._one:
+            now = time.monotonic()
+            if what != self.what or done < self.done:  # another piece of work: its own time and share
+                self.what, self.begun, self.share = what, now, 0.0
+            self.done, self.total = done, total
+            further = done / total - self.share if total else 0.0
+            if now - self.told >= (SOONEST if further >= SHARE - 1e-9 else EVERY):
+                self._print(now)
+
+    def remind(self) -> None:
+        """Say where the work stands if nothing was said for long: a step may take minutes."""
+        with self._one:
+            now = time.monotonic()
+            if now - self.told >= EVERY:
+                self._print(now)
+
+    def _print(self, now: float) -> None:
+        took, share = now - self.begun, self.done / self.total if self.total else 0.0
         self.told, self.share = now, share
-        took = now - self.begun
-        parts = [f"{done:,} of {total:,} ({share:.0%})"] if total else []
+        parts = [f"{self.done:,} of {self.total:,} ({share:.0%})"] if self.total else []
         parts += [f"{_time(took)} so far"] if took >= 1 else []
         parts += [f"about {_time(took / share - took)} left"] if 0 < share < 1 and took >= SOONEST else []
-        note(": ".join([what, ", ".join(parts)]) if parts else what)
+        note(": ".join([self.what, ", ".join(parts)]) if parts else self.what)
+
+
+@contextmanager
+def _reminded(lines: _Lines) -> Iterator[None]:
+    """Have the lines say where the work stands also while it does not tell."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(1.0):
+            lines.remind()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def _time(seconds: float) -> str:
@@ -299,14 +343,16 @@ def _time(seconds: float) -> str:
 
 
 @contextmanager
-def bar(*, silent: bool) -> Iterator[OnProgress]:
+def bar() -> Iterator[OnProgress]:
     """A progress bar on stderr, moved by what is yielded; of 0 steps in all it only shows that work goes on. Where
     stderr is no terminal, lines."""
-    if silent:
-        yield lambda done, total, what: None
+    if Quiet.on:
+        yield no_progress
         return
     if not errors.is_terminal:
-        yield _Lines().tell
+        lines = _Lines()
+        with _reminded(lines):
+            yield lines.tell
         return
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     with Progress(TextColumn("{task.description}"), *columns, console=errors, transient=True) as progress:
@@ -317,7 +363,7 @@ def bar(*, silent: bool) -> Iterator[OnProgress]:
 
 
 @contextmanager
-def warnings_as_notes(*, silent: bool) -> Iterator[None]:
+def warnings_as_notes() -> Iterator[None]:
     """Warnings of the library as plain lines, without file names and line numbers; what several fits say, once."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CCRWarning)
@@ -327,27 +373,21 @@ def warnings_as_notes(*, silent: bool) -> Iterator[None]:
         if issubclass(warning.category, CCRWarning):
             what = str(warning.message).partition(":")[0]  # behind it are numbers, which differ a little
             if what not in told:
-                note(f"note: {warning.message}", silent=silent)
+                note(f"note: {warning.message}")
             told.add(what)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 @contextmanager
-def fitting(*, silent: bool) -> Iterator[OnProgress]:
+def fitting() -> Iterator[OnProgress]:
     """Around fits: kernels that are not on disk yet are compiled by another process, because the compiler would leave
     half a gigabyte in this one; warnings become notes; and a bar is drawn."""
     from ccr import kernels
 
-    kernels.warm_up(lambda line: note(line, silent=silent), elsewhere=True)
-    with warnings_as_notes(silent=silent), bar(silent=silent) as tell:
+    kernels.warm_up(note, elsewhere=True)
+    with warnings_as_notes(), bar() as tell:
         yield tell
-
-
-def check_folder(out: Path | None) -> None:
-    """Refuse an --out that is a file where a folder is wanted."""
-    if out is not None and out.exists() and not out.is_dir():
-        raise CCRError(f"--out must be a folder, but {out} is a file: choose another name")
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> list[str]:

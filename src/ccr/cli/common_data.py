@@ -62,9 +62,7 @@ Center = Annotated[bool, typer.Option(help="Measure images and concepts from the
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 LlmUrl = Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint, such as http://localhost:11434/v1.")]
 LlmModel = Annotated[str | None, typer.Option(help="The model's name there.")]
-LlmPrice = Annotated[
-    str | None, typer.Option(help="Prices per million tokens, in and out, such as 0.15,0.60, for --dry-run.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what asking would cost, without asking.")]
 Outside = Annotated[bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")]
 
 
@@ -109,7 +107,8 @@ Candidates = Annotated[
     typer.Option(
         min=1,
         help="Choose a class's weights among so many times as many concepts: those that its images show most by "
-        "the concepts' own texts. Try 2 where explanations name what is not there. Default: among all.",
+        "the concepts' own texts. Try 2 where explanations name what is not there. Default: among all; with "
+        "--knowledge those that it confirms come first.",
     ),
 ]
 
@@ -165,23 +164,21 @@ def chosen_sources(text: str, known: Sequence[str]) -> list[str]:
 
 
 def chosen_endpoint(
-    sources: Sequence[str], url: str | None, model: str | None, rate: float | None, *, dry_run: bool, **others: Any
+    sources: Sequence[str], url: str | None, model: str | None, *, dry_run: bool, **others: Any
 ) -> Endpoint | None:
-    """The language model of --llm-url, --llm-model and --llm-rate, if it is one of the `sources`; without it these, a
-    dry run and `others` that were given are misuse."""
+    """The language model of --llm-url and --llm-model, if it is one of the `sources`; without it these, a dry run and
+    `others` that were given are misuse."""
     from ccr.vocab.llm import Endpoint
 
     if "llm" not in sources:
-        asked = {"llm_url": url, "llm_model": model, "llm_rate": rate, **others}
+        asked = {"llm_url": url, "llm_model": model, **others, "dry_run": dry_run}
         for name in [name for name, value in asked.items() if value]:
             option = f"--{name.replace('_', '-')}"
             raise typer.BadParameter(f"{option} is for the source llm: give --sources {','.join(sources)},llm, too")
-        if dry_run:
-            raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")
         return None
     if url is None or model is None:
         raise typer.BadParameter("the source llm needs --llm-url and --llm-model")
-    return Endpoint(url, model, per_minute=rate)
+    return Endpoint(url, model)
 
 
 def kept_answers() -> Path:
@@ -226,18 +223,18 @@ def training_rows(store: EmbeddingStore) -> EmbeddingStore:
     return store.select(rows=free)
 
 
-def store_encoder(store: EmbeddingStore, spec: str | None, *, template: str | None = None, silent: bool) -> Encoder:
+def store_encoder(store: EmbeddingStore, spec: str | None, *, template: str | None = None) -> Encoder:
     """The store's own encoder, checked to be that one; `spec` says where it is now."""
-    encoder = _encoder(spec, store.encoder, str(store.path), template=template, silent=silent)
-    with warnings_as_notes(silent=silent):
+    encoder = _encoder(spec, store.encoder, str(store.path), template=template)
+    with warnings_as_notes():
         store.check_encoder(encoder.fingerprint)
     return encoder
 
 
-def model_encoder(model: ConceptModel, spec: str | None, *, silent: bool) -> Encoder:
+def model_encoder(model: ConceptModel, spec: str | None) -> Encoder:
     """The encoder that a model reads, checked to be that one."""
     known = model.provenance
-    encoder = _encoder(spec, known.encoder, "the model", silent=silent)
+    encoder = _encoder(spec, known.encoder, "the model")
     if known.encoder_fingerprint not in (None, encoder.fingerprint):
         raise CCRError(
             f"the model was fitted on embeddings of encoder {known.encoder_fingerprint} ({known.encoder}), but "
@@ -246,7 +243,7 @@ def model_encoder(model: ConceptModel, spec: str | None, *, silent: bool) -> Enc
     return encoder
 
 
-def _encoder(given: str | None, noted: str | None, where: str, *, template: str | None = None, silent: bool) -> Encoder:
+def _encoder(given: str | None, noted: str | None, where: str, *, template: str | None = None) -> Encoder:
     """The encoder that is given, or else the one that `where` notes, which may not choose a folder of this machine."""
     from ccr.encoders import load_encoder
     from ccr.encoders.registry import check_named
@@ -256,18 +253,16 @@ def _encoder(given: str | None, noted: str | None, where: str, *, template: str 
         raise CCRError(f"{where} does not say which encoder made its embeddings: give --encoder, such as bundled")
     if given is None:
         check_named(wanted, where)
-    return load_encoder(wanted, template=template, log=lambda line: note(line, silent=silent))
+    return load_encoder(wanted, template=template, log=note)
 
 
-def load_concepts(
-    store: EmbeddingStore, path: Path, *, spec: str | None, template: str | None = None, silent: bool
-) -> Concepts:
+def load_concepts(store: EmbeddingStore, path: Path, *, spec: str | None, template: str | None = None) -> Concepts:
     """The concepts of a file, embedded by the store's own encoder."""
     from ccr.vocab import embed_concepts, read_concepts
 
     names = read_concepts(path)
-    encoder = store_encoder(store, spec, template=template, silent=silent)
-    with bar(silent=silent) as tell:
+    encoder = store_encoder(store, spec, template=template)
+    with bar() as tell:
         return embed_concepts(names, encoder, tell=tell)
 
 
@@ -282,17 +277,15 @@ def check_list_target(out: Path) -> None:
         )
 
 
-def propose_concepts(
-    store: EmbeddingStore, out: Path, *, spec: str | None, template: str | None = None, silent: bool
-) -> Concepts:
+def propose_concepts(store: EmbeddingStore, out: Path, *, spec: str | None, template: str | None = None) -> Concepts:
     """Concepts for a store that comes without a list: proposed and chosen, written to `out` with their origins."""
     from ccr.vocab.choose import automatic_concepts
     from ccr.vocab.proposals import known_path, write_proposed
 
     check_list_target(out)
-    encoder = store_encoder(store, spec, template=template, silent=silent)
-    with bar(silent=silent) as tell:
-        found = automatic_concepts(store, encoder, log=lambda line: note(line, silent=silent), tell=tell)
+    encoder = store_encoder(store, spec, template=template)
+    with bar() as tell:
+        found = automatic_concepts(store, encoder, log=note, tell=tell)
     found.chosen.write(out)
     write_proposed(found.chosen.items, known_path(out))
     proposed, kept = len(found.proposed.items), len(found.concepts)
@@ -300,17 +293,16 @@ def propose_concepts(
     note(
         f"no --concepts: proposed {proposed} for {len(store.classes)} classes, from WordNet and from the generic list "
         f"for such classes ({len(found.proposed.leaks)} that name a class left out), and chose {kept} on the training "
-        f"photos: {shown}, ...",
-        silent=silent,
+        f"photos: {shown}, ..."
     )
-    note_unknown_classes(found.proposed.unknown, len(store.classes), silent=silent)
-    note_mostly_generic(found.chosen, store.path, out, silent=silent)
+    note_unknown_classes(found.proposed.unknown, len(store.classes))
+    note_mostly_generic(found.chosen, store.path, out)
     check = shlex.join(["ccr", "concepts", "check", str(out), "--store", str(store.path)])
-    note(f"The list is {out}; `{check}` says more about it", silent=silent)
+    note(f"The list is {out}; `{check}` says more about it")
     return found.concepts
 
 
-def note_unknown_classes(unknown: Sequence[str], total: int, *, silent: bool) -> None:
+def note_unknown_classes(unknown: Sequence[str], total: int) -> None:
     """Say which class names WordNet does not know, what they get, and what does better."""
     if unknown:
         note(
@@ -318,12 +310,11 @@ def note_unknown_classes(unknown: Sequence[str], total: int, *, silent: bool) ->
             f"{listed(unknown, 10)}. "
             "They get what their words and the other classes suggest; a list by a person who knows them, a language "
             "model (`ccr concepts propose --sources wordnet,generic,llm`) or a few example photos (`ccr concepts "
-            "learn`) will do better",
-            silent=silent,
+            "learn`) will do better"
         )
 
 
-def note_mostly_generic(proposed: Proposals, classes: AnyPath, out: Path, *, silent: bool) -> None:
+def note_mostly_generic(proposed: Proposals, classes: AnyPath, out: Path) -> None:
     """Say of a list in `out` that it is mostly generic, if it is, and how to get a better one.
 
     `classes` is the store or the text file that it was proposed for.
@@ -337,22 +328,18 @@ def note_mostly_generic(proposed: Proposals, classes: AnyPath, out: Path, *, sil
         f"others merely fit classes of this kind. A better one takes ten minutes: in {out}, delete "
         f"what is wrong, add five lines for each class with what you look at to recognise it, and fit with "
         f"--concepts {file}. Or ask a language model: `{propose} --sources wordnet,generic,llm "
-        "--llm-url ... --llm-model ...`",
-        silent=silent,
+        "--llm-url ... --llm-model ...`"
     )
 
 
-def note_coverage(knowledge: Knowledge, classes: Sequence[str], concepts: Sequence[str], *, silent: bool) -> None:
+def note_coverage(knowledge: Knowledge, classes: Sequence[str], concepts: Sequence[str]) -> None:
     """Say how much of the table is about these classes and concepts, and which names are not shared."""
     answers = knowledge.aligned(classes, concepts)
     yes, no, every = int((answers > 0).sum()), int((answers < 0).sum()), answers.size
-    note(
-        f"knowledge: {yes} yes and {no} no of {every} pairs of {len(classes)} classes and {len(concepts)} concepts",
-        silent=silent,
-    )
+    note(f"knowledge: {yes} yes and {no} no of {every} pairs of {len(classes)} classes and {len(concepts)} concepts")
     unseen = [name for name in concepts if name in knowledge.unseen]
     if unseen:
-        note(f"left out, because the encoder does not see them: {listed(unseen, 5)}", silent=silent)
+        note(f"left out, because the encoder does not see them: {listed(unseen, 5)}")
     apart = knowledge.unmatched(classes, concepts)
     for what, names in (
         ("classes that the table does not have", apart.missing_classes),
@@ -361,7 +348,9 @@ def note_coverage(knowledge: Knowledge, classes: Sequence[str], concepts: Sequen
     ):
         if names:
             shown = listed([in_doubt(name, apart.meant) for name in names], 5)
-            note(f"{what}: {len(names)} ({shown})", silent=silent)
+            note(f"{what}: {len(names)} ({shown})")
+    if "*" in apart.extra_classes:
+        note("rows of the class * are for `ccr review --answers` alone: here each class needs a row of its own")
 
 
 def in_doubt(name: str, meant: Mapping[str, str]) -> str:
@@ -370,31 +359,30 @@ def in_doubt(name: str, meant: Mapping[str, str]) -> str:
 
 
 def noted_controls(
-    model: ConceptClassifier, store: EmbeddingStore, spec: str | None, *, template: str | None = None, silent: bool
+    model: ConceptClassifier, store: EmbeddingStore, spec: str | None, *, template: str | None = None
 ) -> ConceptClassifier:
     """The model with its controls measured on the store, printed, and noted with it."""
     from ccr.classifier import ConceptClassifier
     from ccr.controls import NOTED, measure_controls
 
-    encoder = store_encoder(store, spec, template=template, silent=silent)
-    with fitting(silent=silent) as tell:
+    encoder = store_encoder(store, spec, template=template)
+    with fitting() as tell:
         found = measure_controls(model, store, encoder, tell=tell)
     for name, control in found.named.items():
         low, high = control.interval
         note(
             f"with {name} instead: {control.accuracy:.1%} on {found.images} images, so that the meaning "
-            f"gap is {100 * control.gap:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})",
-            silent=silent,
+            f"gap is {100 * control.gap:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
         )
     noted: ConceptClassifier = ConceptClassifier.of(model.model_.with_metrics(NOTED, found.to_dict()))
     return noted
 
 
-def measured_stability(path: Path, store: EmbeddingStore, rows: EmbeddingStore, *, silent: bool) -> Stability:
+def measured_stability(path: Path, store: EmbeddingStore, rows: EmbeddingStore) -> Stability:
     """Stability of what the model in a folder shows for these rows when it is fitted again on the store."""
     from ccr.classifier import ConceptClassifier
     from ccr.controls import stability
 
     model, train, jobs = ConceptClassifier.load(path), training_rows(store), os.cpu_count() or 1
-    with fitting(silent=silent) as tell:
+    with fitting() as tell:
         return stability(model, train, train.y, rows, validation=train.validation, jobs=jobs, tell=tell)

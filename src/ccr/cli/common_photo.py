@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-import typer
 from rich import box
 from rich.console import JustifyMethod
 from rich.markup import escape
@@ -25,7 +24,7 @@ from ccr.utils.texts import counted, fidelity_text, visible
 if TYPE_CHECKING:
     from PIL import Image
 
-    from ccr.calibration import SetQuality
+    from ccr.calibration import Calibration, SetQuality
     from ccr.explain import Contribution
     from ccr.metrics import Evaluation
     from ccr.vocab.llm import Estimate
@@ -106,8 +105,8 @@ def add_whole_column(table: Table, heading: str, texts: Iterable[str], *, justif
     table.add_column(heading, justify=justify, min_width=least, overflow="fold")
 
 
-def show_sets(sets: SetQuality, temperature: float) -> None:
-    """Print how prediction sets hold, in two sentences."""
+def show_sets(sets: SetQuality, calibration: Calibration) -> None:
+    """Print how prediction sets hold, and on how many images they were calibrated, in a few sentences."""
     low, high = sets.interval
     answered = "No image is answered by exactly one class: all are left to people."
     if sets.answered > 0:
@@ -115,10 +114,12 @@ def show_sets(sets: SetQuality, temperature: float) -> None:
             f"{sets.answered:.1%} of the images are answered by exactly one class, of these "
             f"{sets.accuracy_answered:.1%} rightly; the others are left to people."
         )
+    temperature = calibration.temperature
     kept = " (left at 1: too few mistakes among the images held out to measure another)" if temperature == 1 else ""
     console.print(
         f"Sets of coverage {100 * sets.asked:g}% hold the true class of {sets.covered:.1%} of the images ({low:.1%} to "
-        f"{high:.1%}), with {sets.mean_size:.2f} classes on average; temperature {temperature:.2f}{kept}.\n{answered}",
+        f"{high:.1%}), with {sets.mean_size:.2f} classes on average; they were calibrated on "
+        f"{counted(f'{calibration.images:,}', 'other image')}; temperature {temperature:.2f}{kept}.\n{answered}",
     )
 
 
@@ -131,14 +132,15 @@ def terms_table(
     total: float,
     *,
     informed: bool | None = None,
+    weights_of: str = "for this class",
 ) -> Table:
     """A sum, term by term: the bias, the `top` largest contributions, the others, and the `total` named `ending`; of an
-    `informed` model also what is known of each claim."""
+    `informed` model also what is known of each claim. The legend says what the weights are of."""
     from ccr.explain.terms import claim_marks, sum_rows
 
     signs = claim_marks(console.encoding)
     table = Table(title=title, title_justify="left", caption_justify="left")
-    captions = [TERMS_LEGEND]
+    captions = [f"contribution = code (how strongly the image shows the concept) x weight ({weights_of})"]
     table.add_column("concept", overflow="fold")
     table.add_column("")
     for heading in ("contribution", "code", "weight"):
@@ -158,10 +160,6 @@ def terms_table(
     return table
 
 
-#: Meaning of the columns of a sum.
-TERMS_LEGEND = "contribution = code (how strongly the image shows the concept) x weight (for this class)"
-
-
 def claim_legend(signs: Mapping[Any, str]) -> str:
     """The signs of claims, in words."""
     return "claim: " + ", ".join(f"{sign} {status}" for status, sign in signs.items())
@@ -172,20 +170,14 @@ def _bar(share: float, width: int = 12) -> str:
     return f"[blue]{blocks}[/blue]" if share >= 0 else f"[dark_orange3]{blocks}[/dark_orange3]"
 
 
-def show_estimate(cost: Estimate, url: str, prices: str | None, *, option: str = "--llm-price", as_json: bool) -> None:
-    """Print what asking a language model would cost; `prices` are those of the `option`."""
-    try:
-        first, second = (float(part) for part in (prices or "0,0").split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{option} is two numbers such as 0.15,0.60, got {prices!r}") from None
-    price = cost.price(first, second) if prices else None
+def show_estimate(cost: Estimate, url: str, *, as_json: bool) -> None:
+    """Print what asking a language model would cost."""
     if as_json:
-        print_json({**cost._asdict(), "price_at_most": price})
+        print_json(cost._asdict())
         return
-    money = f", at most {price:.4f} by {option}" if price is not None else ""
     console.print(
         f"{cost.requests} requests to {escape(url)} ({cost.cached} are answered already): about "
-        f"{cost.prompt_tokens} tokens sent, at most {cost.answer_tokens} answered{money}"
+        f"{cost.prompt_tokens} tokens sent, at most {cost.answer_tokens} answered"
     )
 
 

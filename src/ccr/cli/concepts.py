@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, StoreEncoder, bar, console, note, print_json
 from ccr.cli.common_data import (
+    DryRun,
     LlmModel,
-    LlmPrice,
     LlmUrl,
     chosen_endpoint,
     chosen_sources,
@@ -46,13 +46,7 @@ def propose(
     ] = None,
     llm_url: LlmUrl = None,
     llm_model: LlmModel = None,
-    llm_rate: Annotated[
-        float | None, typer.Option(min=0.01, help="Most requests per minute. Default: no limit.")
-    ] = None,
-    llm_price: LlmPrice = None,
-    dry_run: Annotated[
-        bool, typer.Option(help="Show what a language model would be asked and what it would cost, without asking.")
-    ] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Propose concepts for classes: parts, colours, shapes, kinds, surroundings, each with a reason.
@@ -70,14 +64,14 @@ def propose(
     from ccr.vocab.proposals import known_path, reasoned_proposals, write_proposed
 
     wanted = chosen_sources(sources, SOURCES)
-    endpoint = chosen_endpoint(wanted, llm_url, llm_model, llm_rate, dry_run=dry_run, llm_price=llm_price)
-    found, embed = _classes(classes, encoder, silent=as_json)
+    endpoint = chosen_endpoint(wanted, llm_url, llm_model, dry_run=dry_run)
+    found, embed = _classes(classes, encoder)
     if dry_run and endpoint is not None:
         cost = estimate(found.names, endpoint, kept_answers())
-        show_estimate(cost, endpoint.url, llm_price, as_json=as_json)
+        show_estimate(cost, endpoint.url, as_json=as_json)
         return
-    wordnet = _wordnet(wanted, silent=as_json)
-    with bar(silent=as_json) as tell:
+    wordnet = _wordnet(wanted)
+    with bar() as tell:
         answered = None if endpoint is None else ask(found.names, endpoint, kept_answers(), tell=tell)
         answers = answered.proposals if answered else ()
         photos: dict[str, Any] = {"embed": embed, "photos": found.photos, "grey": found.grey}
@@ -102,12 +96,12 @@ def propose(
         print_json(facts)
         return
     _show_proposed(facts)
-    note_mostly_generic(result, classes, out, silent=False)
+    note_mostly_generic(result, classes, out)
 
 
 def _show_proposed(facts: dict[str, Any]) -> None:
     """Print what was proposed; `facts` are those of the JSON."""
-    note_unknown_classes(facts["unknown_classes"], facts["classes"], silent=False)
+    note_unknown_classes(facts["unknown_classes"], facts["classes"])
     if facts["grey"]:
         note("note: the photos are grey, so that concepts that name a colour are left out")
     failed = facts["failed"]
@@ -124,7 +118,7 @@ def _show_proposed(facts: dict[str, Any]) -> None:
     )
 
 
-def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, EmbedTexts | None]:
+def _classes(path: Path, spec: str | None) -> tuple[Classes, EmbedTexts | None]:
     """The classes of a file or a store, and what embeds texts to choose senses by."""
     from ccr.data.store import EmbeddingStore
     from ccr.encoders import load_encoder
@@ -132,32 +126,32 @@ def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, Em
 
     if path.is_dir():
         store = EmbeddingStore.open(path)
-        with bar(silent=silent) as tell:
+        with bar() as tell:
             tell(0, 0, "looking at the photos of each class")
             found = store_classes(store)
-        return found, None if spec == "none" else store_encoder(store, spec, silent=silent).embed_texts
+        return found, None if spec == "none" else store_encoder(store, spec).embed_texts
     found = read_classes(path)
     if spec == "none":
         return found, None
     try:
-        return found, load_encoder(spec or "bundled", log=lambda line: note(line, silent=silent)).embed_texts
+        return found, load_encoder(spec or "bundled", log=note).embed_texts
     except MissingExtraError as error:
-        note(f"note: the most frequent sense of each name is taken, because {error}", silent=silent)
+        note(f"note: the most frequent sense of each name is taken, because {error}")
         return found, None
 
 
-def _wordnet(wanted: list[str], *, silent: bool) -> WordNet | None:
+def _wordnet(wanted: list[str]) -> WordNet | None:
     """WordNet, which also judges the domain of the generic list; None where it cannot be had and was not asked for."""
     from ccr.vocab.wordnet import WordNet
 
     if wanted == ["llm"]:
         return None
     try:
-        return WordNet.open(log=lambda line: note(line, silent=silent))
+        return WordNet.open(log=note)
     except CCRError as error:
         if "wordnet" in wanted:
             raise
-        note(f"note: the domain of the classes is judged by their names alone: {error}", silent=silent)
+        note(f"note: the domain of the classes is judged by their names alone: {error}")
         return None
 
 
@@ -172,7 +166,6 @@ def choose(
         int | None,
         typer.Option(min=1, help="How many concepts. Default: as `ccr fit` alone, 5 for each class, from 64 to 1,024."),
     ] = None,
-    per_class: Annotated[int | None, typer.Option(min=1, help="Instead: how many for each class.")] = None,
     encoder: StoreEncoder = None,
     as_json: Json = False,
 ) -> None:
@@ -190,19 +183,16 @@ def choose(
     from ccr.vocab.choose import check_number, choose_on, usual_size
     from ccr.vocab.proposals import Origin, Proposal, Proposals, read_origins
 
-    if size is not None and per_class is not None:
-        raise typer.BadParameter("give --size or --per-class, not both")
     place = chosen_store(store, store_option)
     if place is None:
         raise typer.BadParameter("give the store whose photos choose: `ccr concepts choose FILE STORE`, or --store")
     names, origins, opened = read_concepts(file), read_origins(file), EmbeddingStore.open(place)
     check_number(len(names))
-    classes = len(opened.classes)
-    wanted = size or (usual_size(classes) if per_class is None else per_class * classes)
-    used = store_encoder(opened, encoder, silent=as_json)
+    wanted = size or usual_size(len(opened.classes))
+    used = store_encoder(opened, encoder)
     by_hand = (Origin(None, "hand", "", str(file)),)
     proposals = Proposals(tuple(Proposal(name, origins.get(name, by_hand)) for name in names))
-    with bar(silent=as_json) as tell:
+    with bar() as tell:
         candidates = embed_concepts(names, used, tell=tell)
         rows = choose_on(opened, candidates, used, size=wanted, proposals=proposals, tell=tell)
     chosen = Proposals(tuple(proposals.items[row] for row in rows))
@@ -214,7 +204,7 @@ def choose(
     fewer = f" (of {wanted} asked for: {why})" if len(rows) < wanted else ""
     console.print(f"{len(rows)} of {len(names)} concepts{fewer} in {escape(str(out))}; the first: ", end="")
     console.print(escape(", ".join(chosen.names[:8])))
-    note_mostly_generic(chosen, opened.path, out, silent=False)
+    note_mostly_generic(chosen, opened.path, out)
 
 
 def learn(
@@ -223,7 +213,6 @@ def learn(
     shows: Annotated[list[Path], typer.Option(help="A photo, or a folder of photos, that show it; several times.")],
     lacks: Annotated[list[Path], typer.Option(help="A photo, or a folder of photos, that do not; several times.")],
     out: Annotated[Path, typer.Option(help="JSON file of the concept, for `ccr fit --learned FILE`.")],
-    text: Annotated[bool, typer.Option(help="Pull it toward its name's text embedding when photos are few.")] = True,
     encoder: StoreEncoder = None,
     as_json: Json = False,
 ) -> None:
@@ -240,9 +229,9 @@ def learn(
     if not name.strip():
         raise typer.BadParameter(f"a concept needs a name, got {name!r}: give one such as 'worn edge'")
     opened = EmbeddingStore.open(store)
-    used = store_encoder(opened, encoder, silent=as_json)
-    with bar(silent=as_json) as tell:
-        learned = learn_concept(name, shows, lacks, opened, used, text=text, tell=tell)
+    used = store_encoder(opened, encoder)
+    with bar() as tell:
+        learned = learn_concept(name, shows, lacks, opened, used, tell=tell)
     learned.write(out)
     if as_json:
         print_json({"out": str(out), "name": name, "leave_one_out_error": learned.error, "wrong": list(learned.wrong)})

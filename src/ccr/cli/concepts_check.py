@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich import box
 from rich.markup import escape
-from rich.table import Table
 
 from ccr.cli.common import Json, StoreEncoder, bar, console, fitting, note, print_json
 from ccr.cli.common_data import chosen_store, split_of, store_encoder
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ccr.concepts import Concepts
     from ccr.controls import Worth
     from ccr.data.store import EmbeddingStore
     from ccr.vocab.check import ImageCheck, Problem
@@ -33,27 +30,13 @@ LEAST = 2
 
 
 class _OnPhotos(NamedTuple):
-    """Results of a check on photos: the rows of the store used, the concepts' names, the findings about them, the
-    expected accuracy of the list (`worth`), and its transfer to classes that were held out."""
+    """Results of a check on photos: the rows of the store used, the concepts' names, the findings about them, and the
+    expected accuracy of the list (`worth`)."""
 
     rows: EmbeddingStore
     names: list[str]
     seen: ImageCheck
     worth: Worth | None
-    transfer: Transfer | None = None
-
-
-class Transfer(NamedTuple):
-    """Transfer of concepts to classes left out of their grounding: AUC by concept, grounded and by text alone; NaN
-    where it could not be measured."""
-
-    grounded: dict[str, float]
-    text: dict[str, float]
-
-    def mean(self, values: dict[str, float]) -> float | None:
-        """The mean of those that could be measured; None where none could."""
-        known = [value for value in values.values() if math.isfinite(value)]
-        return sum(known) / len(known) if known else None
 
 
 def check(
@@ -65,10 +48,6 @@ def check(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="HTML page of all concepts with the photos that show them.")] = None,
     encoder: StoreEncoder = None,
-    knowledge: Annotated[
-        Path | None,
-        typer.Option(help="With a store: table of which class shows which concept (.csv); measure transfer with it."),
-    ] = None,
     worth: Annotated[bool, typer.Option(help="Also measure the list without refinement, beside random words.")] = True,
     as_json: Json = False,
 ) -> None:
@@ -78,8 +57,7 @@ def check(
     no class is an animal. With a store also by its training photos: never or always active, indistinguishable from
     another, hardly seen; and for the list, which classes no concept distinguishes, the accuracy to expect without
     refinement, and how much of it random words would reach. None of this can tell whether a concept is true of a class:
-    that takes knowledge. With --knowledge also each concept's transfer: does it recognise classes that it was not told
-    about? Near 0.5 the encoder does not see it.
+    that takes knowledge, and `ccr knowledge check`.
 
     Example: `ccr concepts check concepts.txt --store photos-store --out concepts.html`
     """
@@ -91,19 +69,17 @@ def check(
     place = chosen_store(store, store_option)
     if place is None and encoder is not None:
         raise typer.BadParameter(f"--encoder {encoder} embeds concepts for a store: give a store, too")
-    if place is None and knowledge is not None:
-        raise typer.BadParameter(f"--knowledge {knowledge} is measured on the photos of a store: give a store, too")
     if place is not None and classes is not None:
         raise typer.BadParameter("give a store, which has its classes, or --classes, not both")
     opened = None if place is None else EmbeddingStore.open(place)
     names = [concept for _, concept in concept_lines(file)]
-    problems = _by_words(names, opened, classes, encoder, silent=as_json)
+    problems = _by_words(names, opened, classes, encoder)
     photos = None
     usable = _usable([name for name, found in zip(names, problems, strict=True) if not _repeats(found)])
     if opened is not None and len(usable) < LEAST:
-        note(f"note: photos are looked at for {LEAST} usable concepts or more, got {len(usable)}", silent=as_json)
+        note(f"note: photos are looked at for {LEAST} usable concepts or more, got {len(usable)}")
     elif opened is not None:
-        photos = _on_photos(opened, usable, encoder, knowledge, worth=worth, silent=as_json)
+        photos = _on_photos(opened, usable, encoder, worth=worth)
         row = {name: number for number, name in enumerate(photos.names)}
         problems = [
             found + (photos.seen.problems[row[name]] if name in row and not _repeats(found) else [])
@@ -130,7 +106,7 @@ def _usable(names: list[str]) -> list[str]:
 
 
 def _by_words(
-    names: list[str], store: EmbeddingStore | None, classes: Path | None, spec: str | None, *, silent: bool
+    names: list[str], store: EmbeddingStore | None, classes: Path | None, spec: str | None
 ) -> list[list[Problem]]:
     from ccr.vocab.check import check_texts
     from ccr.vocab.choose import grey_photos, read_classes
@@ -140,17 +116,17 @@ def _by_words(
 
     known = list(store.classes) if store is not None else [] if classes is None else read_classes(classes).names
     try:
-        wordnet = WordNet.open(log=lambda line: note(line, silent=silent))
+        wordnet = WordNet.open(log=note)
     except CCRError as error:
-        note(f"note: unknown, abstract and implausible concepts are not looked for: {error}", silent=silent)
+        note(f"note: unknown, abstract and implausible concepts are not looked for: {error}")
         return check_texts(names, leaking=label_texts(known, {}))
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         """Only called where WordNet does not know what most classes are."""
         assert store is not None
-        return store_encoder(store, spec, silent=silent).embed_texts(texts)
+        return store_encoder(store, spec).embed_texts(texts)
 
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         said = wordnet_proposals(known, wordnet, tell=tell)
         return check_texts(
             names,
@@ -163,23 +139,7 @@ def _by_words(
         )
 
 
-def _transfer(concepts: Concepts, train: EmbeddingStore, file: Path) -> Transfer:
-    """Transfer of concepts by the answers in a file, on the training photos."""
-    from ccr.knowledge import Knowledge
-    from ccr.refine.region import measure_transfer
-
-    known, labels = Knowledge.read(file), sorted(set(map(str, train.y)))
-    if not known.aligned(labels, concepts.names).any():
-        raise CCRError(
-            f"--knowledge must say something of the list's concepts and the store's classes, {file} does not: spell "
-            f"names alike, such as {concepts.names[0]!r} and {labels[0]!r}"
-        )
-    return Transfer(*(measure_transfer(known, concepts, train, grounded=grounded) for grounded in (True, False)))
-
-
-def _on_photos(
-    store: EmbeddingStore, names: list[str], spec: str | None, knowledge: Path | None, *, worth: bool, silent: bool
-) -> _OnPhotos:
+def _on_photos(store: EmbeddingStore, names: list[str], spec: str | None, *, worth: bool) -> _OnPhotos:
     from ccr.controls import list_worth
     from ccr.labels import Part
     from ccr.vocab import embed_concepts
@@ -188,18 +148,17 @@ def _on_photos(
     from ccr.vocab.lists import control_words
 
     check_number(len(names))
-    used, train = store_encoder(store, spec, silent=silent), training_part(store)
+    used, train = store_encoder(store, spec), training_part(store)
     words = control_words(len(names), texts=[*names, *store.classes])
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         concepts, control = embed_concepts(names, used, tell=tell), embed_concepts(words, used, tell=tell)
         seen = check_on_images(concepts, train, train.y, control=control.embeddings, tell=tell)
-    moved = None if knowledge is None else _transfer(concepts, train, knowledge)
     split, test = split_of(store, None)
     if not worth or split == "all":
-        return _OnPhotos(train, names, seen, None, moved)
-    with fitting(silent=silent) as tell:
+        return _OnPhotos(train, names, seen, None)
+    with fitting() as tell:
         measured = list_worth(concepts, control, train=Part.of(train), test=Part.of(test), tell=tell)
-    return _OnPhotos(train, names, seen, measured, moved)
+    return _OnPhotos(train, names, seen, measured)
 
 
 def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tuple[str, str]]:
@@ -216,39 +175,11 @@ def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tupl
     facts.append(
         ("how alike the concepts are (mean coherence: 0 unrelated, 1 the same)", f"{photos.seen.coherence:.2f}")
     )
-    if photos.transfer is not None:
-        facts += _transfer_facts(photos.transfer)
     if photos.worth is not None:
         facts.append(("accuracy to expect before concepts are refined", f"{photos.worth.accuracy:.1%}"))
         words = f"{100 * photos.worth.ahead:+.1f} points (random words reach {photos.worth.random_words:.1%})"
         facts.append(("of that, gained by these words over random ones", words))
     return facts
-
-
-def _transfer_facts(found: Transfer) -> list[tuple[str, str]]:
-    from ccr.explain.drift import TRANSFERS
-
-    mean, text = found.mean(found.grounded), found.mean(found.text)
-    if mean is None or text is None:
-        return [("transfer", "not measured: no concept has classes that show it beside others that lack it")]
-    few = sorted((value, name) for name, value in found.grounded.items() if value < TRANSFERS)
-    named = ", ".join(f"{name} ({value:.2f})" for value, name in few) or "none"
-    unknown = sum(math.isnan(value) for value in found.grounded.values())
-    return [
-        (
-            "recognise classes that they were not told about (mean transfer: 0.5 is chance)",
-            f"{mean:.2f}, by text alone {text:.2f}",
-        ),
-        (f"concepts with a transfer below {TRANSFERS:g}", named),
-        ("concepts with too few answers to measure that", str(unknown)),
-    ]
-
-
-def _transfer_table(found: Transfer) -> Table:
-    known = sorted((value, name) for name, value in found.grounded.items() if math.isfinite(value))
-    rows = [(name, f"{value:.2f}", f"{found.text[name]:.2f}") for value, name in known]
-    title = "Transfer by concept, the least first; 0.5 is chance"
-    return plain_table(title, ("concept", "transfer", "text alone"), rows, box=box.SIMPLE_HEAD)
 
 
 def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None, out: Path | None) -> None:
@@ -262,8 +193,6 @@ def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | N
     if rows:
         style: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
         console.print(plain_table("", ("concept", "verdict", "why", "remedy"), rows, texts=(0, 1, 2, 3), **style))
-    if photos is not None and photos.transfer is not None:
-        console.print(_transfer_table(photos.transfer))
     for what, value in _facts(problems, photos):
         console.print(f"{what}: {escape(value)}")
     if out is not None:
@@ -273,7 +202,6 @@ def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | N
 def _print_json(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None) -> None:
     from dataclasses import asdict
 
-    from ccr.metrics import finite
     from ccr.vocab.check import verdict
 
     share = {} if photos is None else dict(zip(photos.names, photos.seen.share.tolist(), strict=True))
@@ -282,12 +210,6 @@ def _print_json(names: list[str], problems: list[list[Problem]], photos: _OnPhot
         for name, found in zip(names, problems, strict=True)
     ]
     content: dict[str, Any] = {"concepts": concepts}
-    if photos is not None and photos.transfer is not None:
-        moved = {name: finite(value) for name, value in photos.transfer.grounded.items()}
-        bare = {name: finite(value) for name, value in photos.transfer.text.items()}
-        for entry in concepts:
-            entry |= {"transfer": moved.get(entry["concept"]), "text_transfer": bare.get(entry["concept"])}
-        content["transfer"] = photos.transfer.mean(photos.transfer.grounded)
     if photos is not None:
         content["uncovered_classes"] = photos.seen.uncovered
         content["coherence"] = photos.seen.coherence

@@ -122,7 +122,7 @@ def edit(
         check_target(out)
     session = EditSession(loaded)
     if add:
-        _add(session, add, loaded, encoder, silent=as_json)
+        _add(session, add, loaded, encoder)
     _apply(session, {key: value or [] for key, value in edits.items()}, loaded)
     if refit is not None:
         session.refit(training_rows(EmbeddingStore.open(refit)))
@@ -145,19 +145,19 @@ def edit(
         console.print(f"The edited model is in {escape(str(out))}: {counted(len(entries), 'edit')} since it was fitted")
 
 
-def _add(session: EditSession, names: list[str], model: ConceptModel, encoder: str | None, *, silent: bool) -> None:
+def _add(session: EditSession, names: list[str], model: ConceptModel, encoder: str | None) -> None:
     """Concepts that the fit left out come back as they were; others are embedded."""
     from ccr.io.provenance import left_out_text
 
     new = [name for name in names if left_out_text(model.provenance, name) is None]
-    text_encoder = model_encoder(model, encoder, silent=silent) if new else None
+    text_encoder = model_encoder(model, encoder) if new else None
     if text_encoder is not None:
-        _warn_of_other_texts(model, text_encoder, silent=silent)
+        _warn_of_other_texts(model, text_encoder)
     for name in names:
         session.add(name, encoder=text_encoder if name in new else None)
 
 
-def _warn_of_other_texts(model: ConceptModel, encoder: Encoder, *, silent: bool) -> None:
+def _warn_of_other_texts(model: ConceptModel, encoder: Encoder) -> None:
     """Images may be embedded as they were and texts not: by another template, or by another version of the encoder."""
     texts = model.provenance.texts
     if texts is None:
@@ -168,8 +168,7 @@ def _warn_of_other_texts(model: ConceptModel, encoder: Encoder, *, silent: bool)
         note(
             f"the encoder's texts are not those that the model was fitted with (cosine {cosines.max():.2f} for its own "
             f"'{names[int(cosines.argmax())]}'): another template, or an older version of the encoder's texts. It "
-            "predicts as it did, but what is added may not fit the rest; fit again to be sure",
-            silent=silent,
+            "predicts as it did, but what is added may not fit the rest; fit again to be sure"
         )
 
 

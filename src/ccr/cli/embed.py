@@ -88,19 +88,18 @@ def embed(
     from ccr.data.store import EmbeddingStore, embed_dataset, near_copies
     from ccr.encoders import load_encoder
 
-    log = lambda line: note(line, silent=as_json)  # noqa: E731
     reading: dict[str, Any] = {"labels": labels, "label_column": label_column, "group": group}
-    reading |= {"allow_outside": outside, "log": log}
+    reading |= {"allow_outside": outside, "log": note}
     splitting: dict[str, Any] = {"val": val, "test": test, "seed": seed}
     options: dict[str, Any] = {"dtype": dtype, "batch_size": batch_size, "strict": strict}
     options |= {"max_pixels": max_pixels, "max_bytes": max_mb << 20}
     if ray is not None:
         check_extra()
-    dataset = _opened(data, reading, splitting | {"max_bytes": max_mb << 20}, ray is None, silent=as_json)
+    dataset = _opened(data, reading, splitting | {"max_bytes": max_mb << 20}, ray is None)
     for line in [] if unlabelled else layout_notes(data, dataset):
-        log(line)
-    loaded = load_encoder(encoder, device=device, batch_size=batch_size, log=log)
-    with bar(silent=as_json) as tell:
+        note(line)
+    loaded = load_encoder(encoder, device=device, batch_size=batch_size, log=note)
+    with bar() as tell:
         options["progress"] = lambda done, total: tell(done, total, "embedding images")
         if ray is None:
             summary = embed_dataset(dataset, loaded, out, **options, workers=1 if workers is None else workers)
@@ -116,12 +115,12 @@ def embed(
         _show(summary, near)
 
 
-def _opened(data: str, reading: dict[str, Any], splitting: dict[str, Any], divided: bool, *, silent: bool) -> Dataset:
+def _opened(data: str, reading: dict[str, Any], splitting: dict[str, Any], divided: bool) -> Dataset:
     """The data set, and divided into splits unless a cluster does that; shards are indexed and copies looked for, which
     may take long."""
     from ccr.data.datasets import open_dataset, open_samples
 
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         tell(0, 0, f"looking through {data}")
         return open_dataset(data, **reading, **splitting, tell=tell) if divided else open_samples(data, **reading)
 
@@ -211,11 +210,13 @@ def _composition(store: str) -> Iterator[tuple[str, str]]:
 
 
 def _show(summary: EmbedSummary, near: NearCopies | None) -> None:
+    from ccr.data.store import EmbeddingStore
+
     rows = [
         ("images", f"{summary.rows:,}"),
         *_composition(summary.store),
-        ("done by an earlier run", f"{summary.resumed:,}"),
-        ("with the content of another", f"{summary.reused:,}"),
+        *([("done by an earlier run", f"{summary.resumed:,}")] if summary.resumed else []),
+        *([("copies of another image", f"{summary.reused:,}")] if summary.reused else []),
         ("left out", f"{len(summary.skipped):,}"),
         ("images per second", f"{summary.images_per_second:.1f}"),
     ]
@@ -231,7 +232,10 @@ def _show(summary: EmbedSummary, near: NearCopies | None) -> None:
     if near is not None and near.found:
         _show_near(near)
     store = escape(shlex.quote(str(summary.store)))
-    console.print(f"Next: ccr fit {store} --out MODEL; it proposes concepts for your classes, or takes --concepts FILE")
+    following = f"ccr fit {store} --out MODEL; it proposes concepts for your classes, or takes --concepts FILE"
+    if len(EmbeddingStore.open(summary.store).classes) < 2:
+        following = f"ccr predict MODEL {store} --out predictions.csv, with a model of the same encoder"
+    console.print(f"Next: {following}")
 
 
 def _show_near(near: NearCopies) -> None:

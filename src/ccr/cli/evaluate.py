@@ -16,7 +16,7 @@ from rich.text import Text
 from ccr.cli.common import All, Json, ModelFolder, ModelStore, Split, console, fitting, note, print_json
 from ccr.cli.common_data import measured_stability, split_of
 from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, note_few, plain_table, show_knowledge, show_sets
-from ccr.utils.texts import listed
+from ccr.utils.texts import listed, share_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,11 +76,13 @@ def evaluate(
     evaluation = loaded.evaluate(rows)
     counts, labels = _confusion(loaded, rows)
     calibration = loaded.calibration
-    sets = None if calibration is None else (loaded.evaluate_sets(rows), calibration.temperature)
-    crossed = None if folds is None else _cross_validated(model, opened, folds, silent=as_json)
-    steady = measured_stability(model, opened, rows, silent=as_json) if stability else None
+    sets = None if calibration is None else loaded.evaluate_sets(rows)
+    crossed = None if folds is None else _cross_validated(model, opened, folds)
+    steady = measured_stability(model, opened, rows) if stability else None
     if as_json:
-        known: dict[str, Any] = {} if sets is None else {"sets": sets[0].to_dict(), "temperature": sets[1]}
+        known: dict[str, Any] = {}
+        if sets is not None and calibration is not None:
+            known |= {"sets": sets.to_dict(), "temperature": calibration.temperature}
         known |= {"confusions": _pairs(counts, labels), "precision": _shares(counts, labels, axis=0)}
         known |= {"recall": _shares(counts, labels, axis=1)}
         known |= {} if crossed is None else {"cross_validation": crossed.to_dict()}
@@ -96,8 +98,8 @@ def evaluate(
         f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",
     )
     show_knowledge({str(model): evaluation})
-    if sets is not None:
-        show_sets(*sets)
+    if sets is not None and calibration is not None:
+        show_sets(sets, calibration)
     console.print(_class_table(evaluation, counts, labels, everything=everything))
     _show_confusions(counts, labels)
     if crossed is not None:
@@ -137,12 +139,12 @@ def _shares(counts: np.ndarray, labels: list[str], *, axis: int) -> dict[str, fl
     return {label: float(right[at] / totals[at]) if totals[at] else None for at, label in enumerate(labels)}
 
 
-def _cross_validated(path: Path, store: EmbeddingStore, folds: int, *, silent: bool) -> CrossValidation:
+def _cross_validated(path: Path, store: EmbeddingStore, folds: int) -> CrossValidation:
     from ccr.classifier import ConceptClassifier
     from ccr.controls import cross_validate
 
     rows = store.with_labels() or store
-    with fitting(silent=silent) as tell:
+    with fitting() as tell:
         model, jobs = ConceptClassifier.load(path), min(folds, os.cpu_count() or 1)
         return cross_validate(model, rows, rows.y, groups=rows.groups, folds=folds, jobs=jobs, tell=tell)
 
@@ -192,13 +194,14 @@ def _matrix(counts: np.ndarray, labels: list[str]) -> Table:
 
 def _show_folds(found: CrossValidation) -> None:
     by_fold = ", ".join(f"{share:.1%}" for share in found.by_fold)
-    joined = f" in {found.groups:,} groups" if found.groups < found.n else ""
+    grouped = found.groups <= 0.9 * found.n  # copies alone are no groups
+    joined = f" in {found.groups:,} groups" if grouped else ""
     console.print(
         f"Cross-validation: {found.accuracy:.1%} ({found.interval.low:.1%} to {found.interval.high:.1%}) of the "
         f"{found.n:,} images{joined} are right, each predicted by a refit that did not see it; "
         f"the {found.folds} folds: {by_fold}",
     )
-    if found.groups > 0.9 * found.n:  # copies alone are no groups
+    if not grouped:
         note("photos of one object in several folds flatter: ccr embed --group keeps them together")
 
 
@@ -253,7 +256,7 @@ def _audit_table(drift: Audit, top: int) -> Table:
         if informed:
             cells.append("unverified" if item.transfer is None else f"{item.transfer:.2f}")
         if item.overlap is not None:
-            cells += [str(item.active_after), str(item.gained), str(item.lost), f"{item.overlap:.0%}"]
+            cells += [str(item.active_after), str(item.gained), str(item.lost), share_text(item.overlap)]
         rows.append(cells)
     return plain_table(f"{flagged}; {said}; {drift.unverified} unverified", headings, rows, texts=(0, 1))
 

@@ -14,7 +14,7 @@ from ccr.cli.common_data import model_encoder
 from ccr.cli.common_photo import terms_table
 from ccr.errors import CCRError
 from ccr.io.files import write_bytes
-from ccr.utils.texts import percent, visible
+from ccr.utils.texts import percent, share_text, visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,7 +104,7 @@ def explain(
         raise typer.BadParameter(f"--way {way} says how --where is found: give --where, too")
     if way not in (known := ("auto", *WAYS)):
         raise CCRError(f"--way is one of {', '.join(known)}, got {way!r}")
-    explained = _explained(model, images, against, baseline, encoder, wanted, part, silent=as_json)
+    explained = _explained(model, images, against, baseline, encoder, wanted, part)
     if out is not None:
         write_bytes(out, _rendered(explained, out.suffix.lower(), top))
     if as_json:
@@ -128,8 +128,6 @@ def _explained(
     spec: str | None,
     way: str | None,
     box: Box | None,
-    *,
-    silent: bool,
 ) -> list[Explained]:
     from ccr.data.datasets import load_image
     from ccr.explain.terms import position
@@ -141,10 +139,10 @@ def _explained(
         position(model.classes.tolist(), against)  # refuses a class that is none before anything is embedded
     other = None if baseline is None else _checked_baseline(ConceptModel.load(baseline), model, baseline)
     pictures = [load_image(path) for path in images]
-    loaded, signature = model_encoder(model, spec, silent=silent), signature_sentence(model)
-    with bar(silent=silent) as tell:
+    loaded, signature = model_encoder(model, spec), signature_sentence(model)
+    with bar() as tell:
         rows = _embedded(loaded, pictures, tell)
-    places = [None] * len(images) if way is None else _places(model, loaded, pictures, way, silent=silent)
+    places = [None] * len(images) if way is None else _places(model, loaded, pictures, way)
     explained = []
     for path, picture, row, place in zip(images, pictures, rows, places, strict=True):
         found = place or model.explain(row)
@@ -164,14 +162,12 @@ def _embedded(encoder: Encoder, pictures: list[Image.Image], tell: OnProgress) -
     return rows
 
 
-def _places(
-    model: ConceptModel, encoder: Encoder, pictures: list[Image.Image], way: Any, *, silent: bool
-) -> list[Explanation]:
+def _places(model: ConceptModel, encoder: Encoder, pictures: list[Image.Image], way: Any) -> list[Explanation]:
     """The explanations with where in the picture."""
     from ccr.photos.on_photos import explain_image
 
     places = []
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         for number, picture in enumerate(pictures):
             tell(number, len(pictures), "where in the picture")
             inner = tell if len(pictures) == 1 else lambda done, total, what: None
@@ -210,7 +206,8 @@ def _rendered(explained: list[Explained], ending: str, top: int) -> bytes:
         drawn = []
         for item in explained:
             draw = plots.explanation if item.explanation.where is None else plots.located
-            drawn.append(plots.png(draw(item.explanation, item.image, against=item.contrast, top=top)))
+            name = visible(item.path.name)
+            drawn.append(plots.png(draw(item.explanation, item.image, against=item.contrast, top=top, name=name)))
         return drawn[0] if len(drawn) == 1 else plots.stacked(drawn)
     from ccr.show import page
 
@@ -228,7 +225,7 @@ def _card(item: Explained, top: int) -> str:
     if found.where is not None:
         below.append(pictures.strip(found.where, item.image, top=top, against=item.contrast))
     if item.box is not None:
-        rows = [[one.concept, f"{one.contribution:+.2f}", f"{one.share:.0%}"] for one in item.inside(top)]
+        rows = [[one.concept, f"{one.contribution:+.2f}", share_text(one.share)] for one in item.inside(top)]
         edges = ", ".join(f"{edge:g}" for edge in item.box)
         more.append(page.table(("concept", f"from the box {edges}", "of its positive patches"), rows, texts=(0,)))
     if item.baseline is not None:
@@ -256,15 +253,17 @@ def _show(item: Explained, top: int) -> None:
         for one in found.where.contributions()[:top]:
             console.print(f"  {escape(one.name)}: {parts(one)}")
         for one in item.inside(top):
-            share = f"{one.contribution:+.2f}, {one.share:.0%} of its positive patches"
+            share = f"{one.contribution:+.2f}, {share_text(one.share)} of its positive patches"
             console.print(f"  in the box: {escape(one.concept)}, {share}")
     if contrast is not None:
         title = f"{escape(str(found.prediction))} rather than {escape(str(contrast.other))}"
-        console.print(terms_table(title, contrast.bias, contrast.contributions, top, "difference", contrast.difference))
+        pair = f"of {escape(str(contrast.prediction))}, less that of {escape(str(contrast.other))}"
+        sums = contrast.bias, contrast.contributions, top, "difference", contrast.difference
+        console.print(terms_table(title, *sums, weights_of=pair))
     if item.baseline is not None:
         _show_sum("baseline: ", item.baseline, top)
         shared = found.compare(item.baseline).overlap
-        console.print(f"{shared:.0%} of the concepts of either are in both")
+        console.print(f"{share_text(shared)} of the concepts of either are in both")
 
 
 def _show_sum(heading: str, found: Explanation, top: int) -> None:

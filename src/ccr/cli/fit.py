@@ -180,22 +180,22 @@ def fit(
         "device": device,
         **chosen_knowledge(knowledge, claims, min_transfer=min_transfer, **about_photos),
     }
-    texts: dict[str, Any] = {"spec": encoder, "template": template, "silent": as_json}
+    texts: dict[str, Any] = {"spec": encoder, "template": template}
     embedded = _embedded(opened, concepts, learned or [], out, texts)
     if knowledge is not None:
-        note_coverage(options["knowledge"], opened.classes, embedded.names, silent=as_json)
+        note_coverage(options["knowledge"], opened.classes, embedded.names)
     elif concepts is None:
         options |= _proposed_knowledge(_list_beside(out), claims, options["candidates"])
     if length is None and threshold is None:
         # None is what the library chooses for as many concepts as are left once knowledge is heard.
         options["coder"] = None if sign == "positive" else chosen_coder(usual_length(len(embedded)), None, sign)
-    with fitting(silent=as_json) as tell:
+    with fitting() as tell:
         models = {
             name: _fitted(embedded, settings, opened, name, tell, out=out, ray=ray, cpus=cpus)
             for name, settings in _named(options, baseline=baseline).items()
         }
         found = _measured(models, opened)
-    model = noted_controls(found.model, opened, encoder, template=template, silent=as_json) if controls else found.model
+    model = noted_controls(found.model, opened, encoder, template=template) if controls else found.model
     model.save(out)
     if as_json:
         _print_json(model, found, out, controls=controls)
@@ -326,4 +326,4 @@ def _show(model: ConceptClassifier, found: MeasuredFits, out: Path, *, store: Pa
             f"Nobody has confirmed what it says of your classes: {review} asks you about each claim, with photos"
         )
     if found.sets is not None:
-        show_sets(found.sets, model.calibration_.temperature)
+        show_sets(found.sets, model.calibration_)

@@ -16,7 +16,7 @@ from ccr.cli.common_photo import STOP, columns_for, draw_photo, read_key
 from ccr.errors import CCRError
 from ccr.io.files import check_writable, write_text
 from ccr.io.remote import is_url
-from ccr.utils.texts import visible
+from ccr.utils.texts import share_text, visible
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
@@ -100,7 +100,7 @@ def judge(
     check_writable(place)
     keeps("judge", place)
     store = None if not paths else paths[-1]
-    sheet = _sheet(place, paths or [], photos, seed, split, silent=as_json)
+    sheet = _sheet(place, paths or [], photos, seed, split)
     if read is not None:
         _read(read, place, sheet, name, as_json=as_json)
     elif page is not None:
@@ -119,9 +119,7 @@ def judge(
         _ask(place, sheet, _rows(sheet, store), name)
 
 
-def _sheet(
-    place: Path, paths: list[Path], photos: int | None, seed: int | None, split: str | None, *, silent: bool
-) -> Sheet:
+def _sheet(place: Path, paths: list[Path], photos: int | None, seed: int | None, split: str | None) -> Sheet:
     """The sheet that is there, checked to be the one that was asked for, or else a new one, written."""
     from ccr.data.store import EmbeddingStore
     from ccr.model import ConceptModel
@@ -148,14 +146,14 @@ def _sheet(
         )
     chosen, rows = split_of(EmbeddingStore.open(paths[-1]), split, labelled=False)
     if chosen in ("all", "train"):
-        note(f"note: photos are drawn from {chosen}, and models may have been fitted on them", silent=silent)
+        note(f"note: photos are drawn from {chosen}, and models may have been fitted on them")
     models = {name: ConceptModel.load(path) for name, path in names.items()}
     for model in models.values():
         rows.check_encoder(model.provenance.encoder_fingerprint)
     facts = {"store": _absolute(paths[-1]), "split": chosen, "seed": SEED if seed is None else seed}
     sheet = Sheet.draw(models, rows, photos=PHOTOS if photos is None else photos, seed=facts["seed"], facts=facts)
     sheet.write(place)
-    note(f"{_size(sheet)} are written to {place}", silent=silent)
+    note(f"{_size(sheet)} are written to {place}")
     return sheet
 
 
@@ -308,7 +306,7 @@ def _agreement(one: Agreement) -> str:
     if one.equal is None:
         return "no claim was judged by both"
     kappa = "not defined, all verdicts are the same" if one.kappa is None else f"{one.kappa:.2f}"
-    return f"{one.equal:.0%} of their verdicts on {one.claims} claims are equal, Cohen's kappa {kappa}"
+    return f"{share_text(one.equal)} of their verdicts on {one.claims} claims are equal, Cohen's kappa {kappa}"
 
 
 def _cells(origin: OriginScore) -> list[str]:

@@ -12,8 +12,8 @@ from rich.markup import escape
 from ccr.cli.common import Json, StoreEncoder, bar, console, note, print_json
 from ccr.cli.common_data import (
     ConceptFile,
+    DryRun,
     LlmModel,
-    LlmPrice,
     LlmUrl,
     chosen_endpoint,
     chosen_sources,
@@ -24,7 +24,7 @@ from ccr.cli.common_data import (
 )
 from ccr.cli.common_photo import plain_table, show_estimate
 from ccr.errors import CCRError
-from ccr.utils.texts import did_you_mean, visible
+from ccr.utils.texts import did_you_mean, share_text, visible
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
@@ -46,12 +46,10 @@ def ask(
     encoder: StoreEncoder = None,
     llm_url: LlmUrl = None,
     llm_model: LlmModel = None,
-    llm_rate: Annotated[float | None, typer.Option(min=0.01, help="Most requests per minute.")] = None,
-    llm_price: LlmPrice = None,
     photos: Annotated[
         int, typer.Option(min=0, max=8, help="Training photos of each class to show a model that sees.")
     ] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what asking would cost, without asking.")] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Make a first table of knowledge, to be corrected by somebody who knows the classes.
@@ -70,27 +68,26 @@ def ask(
     from ccr.vocab.llm import ask_model, estimated, model_questions
 
     wanted = chosen_sources(sources, SOURCES)
-    options = {"llm_price": llm_price, "photos": photos}
-    endpoint = chosen_endpoint(wanted, llm_url, llm_model, llm_rate, dry_run=dry_run, **options)
+    endpoint = chosen_endpoint(wanted, llm_url, llm_model, dry_run=dry_run, photos=photos)
     opened, names = EmbeddingStore.open(store), read_concepts(concepts)
     before = Knowledge.read(out) if out.exists() else Knowledge.of([])
     failed: dict[str, str] = {}
     parts: list[Knowledge] = []
     if "wordnet" in wanted and not dry_run:
-        parts.append(_from_wordnet(opened, names, encoder, silent=as_json))
+        parts.append(_from_wordnet(opened, names, encoder))
     if endpoint is not None:
         classes = [str(name) for name in opened.classes]
         questions = model_questions(classes, names, before, _pictures(opened, photos) if photos else None)
         if dry_run:
             cost = estimated(questions, endpoint, kept_answers())
-            show_estimate(cost, endpoint.url, llm_price, as_json=as_json)
+            show_estimate(cost, endpoint.url, as_json=as_json)
             return
-        with bar(silent=as_json) as tell:
+        with bar() as tell:
             told = ask_model(questions, endpoint, kept_answers(), tell=tell)
         failed = told.failed
         parts.append(told.knowledge)
     # Last, so that it counts among equals: who corrects a cell in a spreadsheet seldom changes its source.
-    known = Knowledge.merged(*parts, before)
+    known = Knowledge.merge(*parts, before)
     known.write(out)
     facts: dict[str, Any] = {"answers": len(known), "new": len(known) - len(before), **dict(known.counts)}
     if as_json:
@@ -104,16 +101,16 @@ def ask(
     )
 
 
-def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, silent: bool) -> Knowledge:
+def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None) -> Knowledge:
     from ccr.vocab.choose import store_classes
     from ccr.vocab.proposals import wordnet_knowledge, wordnet_proposals
     from ccr.vocab.wordnet import WordNet
 
-    wordnet = WordNet.open(log=lambda line: note(line, silent=silent))
-    with bar(silent=silent) as tell:
+    wordnet = WordNet.open(log=note)
+    with bar() as tell:
         tell(0, 0, "looking at the photos of each class")
         found = store_classes(store)
-        embed = store_encoder(store, spec, silent=silent).embed_texts
+        embed = store_encoder(store, spec).embed_texts
         said = wordnet_proposals(found.names, wordnet, embed=embed, photos=found.photos, tell=tell)
     return wordnet_knowledge(found.names, names, said.proposals)
 
@@ -176,7 +173,7 @@ def merge(
     """
     from ccr.knowledge import Knowledge
 
-    known = Knowledge.merged(*(Knowledge.read(file) for file in files))
+    known = Knowledge.merge(*(Knowledge.read(file) for file in files))
     known.write(out, wide=wide)
     if as_json:
         conflicts = [[kept.to_dict(), lost.to_dict()] for kept, lost in known.conflicts]
@@ -209,7 +206,7 @@ def check(
     known, opened = Knowledge.read(file), EmbeddingStore.open(store)
     names = list(known.concepts) if concepts is None else read_concepts(concepts)
     problems = _problems(known, list(opened.classes), names)
-    moved = None if concepts is None else _transfer(known, training_rows(opened), names, encoder, silent=as_json)
+    moved = None if concepts is None else _transfer(known, training_rows(opened), names, encoder)
     answers = known.aligned(opened.classes, names)
     covered = float((answers != 0).mean()) if answers.size else 0.0
     if as_json:
@@ -220,7 +217,7 @@ def check(
             console.print(f"[bold]{escape(problem)}[/bold]: {len(found)}")
             for line in found[:10]:
                 console.print(f"  {escape(line)}")
-    console.print(f"{covered:.0%} of {answers.size} pairs of classes and concepts have an answer")
+    console.print(f"{share_text(covered)} of {answers.size} pairs of classes and concepts have an answer")
     if moved is not None:
         _show_transfer(moved)
 
@@ -271,13 +268,13 @@ def _problems(known: Knowledge, classes: list[str], concepts: list[str]) -> dict
     }
 
 
-def _transfer(known: Knowledge, train: Any, names: list[str], spec: str | None, *, silent: bool) -> dict[str, Any]:
+def _transfer(known: Knowledge, train: Any, names: list[str], spec: str | None) -> dict[str, Any]:
     """The transfer of each concept on the training images, None where it cannot be measured."""
     from ccr.refine.region import measure_transfer
     from ccr.vocab import embed_concepts
 
-    with bar(silent=silent) as tell:
-        concepts = embed_concepts(names, store_encoder(train, spec, silent=silent), tell=tell)
+    with bar() as tell:
+        concepts = embed_concepts(names, store_encoder(train, spec), tell=tell)
         found = measure_transfer(known, concepts, train)
     return {name: None if math.isnan(value) else value for name, value in found.items()}
 

@@ -73,15 +73,15 @@ def predict(
         raise typer.BadParameter(f"--encoder {encoder} embeds photos, and a store has embeddings: leave it out")
     options: dict[str, Any] = {"explain": explain}
     if store is not None:
-        with bar(silent=as_json) as tell:
+        with bar() as tell:
             summary = _of_store(ray, workers)(loaded, store, out, **options, tell=tell)
     else:
         from ccr.data.datasets import open_photos
 
         samples = open_photos(photos, stream=sys.stdin, allow_outside=outside)
         options |= {"batch_size": batch_size, "max_pixels": max_pixels, "max_bytes": max_mb << 20}
-        reads = model_encoder(loaded, encoder, silent=as_json)
-        with bar(silent=as_json) as tell:
+        reads = model_encoder(loaded, encoder)
+        with bar() as tell:
             summary = _of_photos(ray, workers)(loaded, samples, reads, out, **options, tell=tell)
     if as_json:
         print_json({"model": str(model), **summary.to_dict()})

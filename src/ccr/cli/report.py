@@ -73,7 +73,6 @@ def report(
     Example: `ccr report photos-model photos-store --out report.html --mistakes-first`
     """
     from ccr.classifier import ConceptClassifier
-    from ccr.controls import stability_sentence
     from ccr.data.store import EmbeddingStore
     from ccr.show.report import report_page
 
@@ -86,10 +85,10 @@ def report(
     options |= {"--no-baseline": no_baseline, "--probe": probe, "--mistakes-first": mistakes_first, "--title": title}
     options |= {"--data": data, "--where": where, "--encoder": encoder, "--stability": stability}
     notes = [FLATTERED] if name in ("train", "all") else []
-    locate, unlocated = _locate(loaded, encoder, silent=as_json) if min(where, images) else (None, [])
-    steady = [stability_sentence(measured_stability(model, opened, rows, silent=as_json))] if stability else []
+    locate, unlocated = _locate(loaded, encoder) if min(where, images) else (None, [])
+    steady = measured_stability(model, opened, rows) if stability else None
     facts = [("model", _name(model)), ("store", f"{_name(store)}, split {name}")]
-    with fitting(silent=as_json) as tell:
+    with fitting() as tell:
         compared = _compared(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
         facts += [("baseline", compared.described), ("made by", _command(model, store, options))]
         shown: dict[str, Any] = {"images": images, "mistakes_first": mistakes_first, "located": where}
@@ -98,7 +97,8 @@ def report(
             rows,
             baseline=compared.baseline,
             probe=compared.probe,
-            notes=[*notes, *compared.notes, *unlocated, *steady],
+            stability=steady,
+            notes=[*notes, *compared.notes, *unlocated],
             locate=locate,
             title=title or _title(model, loaded),
             facts=facts,
@@ -120,14 +120,14 @@ def report(
     console.print(f"The report is {escape(str(out))}: {len(content) / 1e6:.1f} MB in {seconds:.0f} s")
 
 
-def _locate(model: ConceptClassifier, spec: str | None, *, silent: bool) -> tuple[Locate | None, list[str]]:
+def _locate(model: ConceptClassifier, spec: str | None) -> tuple[Locate | None, list[str]]:
     """Function from a picture to its explanation with maps, if the model's encoder is here and can; else a note."""
     from ccr.photos.on_photos import explain_image, why_not_exact
 
     if model.encoder_ is None and spec is None:
         return None, []
     try:
-        encoder = model_encoder(model.model_, spec, silent=silent)
+        encoder = model_encoder(model.model_, spec)
     except CCRError as error:
         return None, [f"Where in the picture is not shown: {error}"]
     reason = why_not_exact(encoder)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -19,7 +18,7 @@ from ccr.cli.common_photo import columns_for, draw_photo, login_name, read_key
 from ccr.errors import CCRError
 from ccr.io.files import check_writable, write_text
 from ccr.utils import processes as interrupt
-from ccr.utils.texts import counted, csv_text, from_cell, share_text, visible
+from ccr.utils.texts import counted, csv_text, share_text, visible
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -52,8 +51,6 @@ KEYS = {
     "q": "quit",
 }
 HELP = "  ".join(f"{key} {meaning}" for key, meaning in KEYS.items())
-#: Confirmed concepts that a class should have, where the model does not say how many weights.
-WANTED = 5
 #: Pixels of a photo on the sheet of a claim, and lines below the sheet.
 THUMBNAIL, BELOW = 160, 10
 
@@ -65,61 +62,15 @@ class Asked(NamedTuple):
     answers: int
 
 
-class Answers(NamedTuple):
-    """A table of answers by class and concept, with a reason for no and its author where it names them; the class "*"
-    is every class."""
-
-    said: Mapping[tuple[str, str], tuple[str, str, str]]
-
-    @classmethod
-    def read(cls, path: Path) -> Answers:
-        """The answers of a CSV or Parquet table, as `ccr fit --knowledge` reads them, and its column `reason`."""
-        from ccr.knowledge import Knowledge
-
-        reasons = _reasons(path) if path.suffix.lower() == ".csv" else {}
-        words = {"yes": "yes", "no": "no", "unknown": "unclear"}
-        said = {}
-        for one in Knowledge.read(path):
-            if not one.photo:
-                why = reasons.get((one.label, one.concept), "") if one.answer == "no" else ""
-                said[one.label, one.concept] = (words[one.answer], why, one.by)
-        return cls(said)
-
-    @property
-    def struck(self) -> list[str]:
-        """The concepts that are never a reason for any class."""
-        return [concept for (label, concept), (answer, *_) in self.said.items() if label == "*" and answer == "no"]
-
-
-def answer_from(answers: Answers, review: Review, evidence: ReviewEvidence, by: str | None, *, ahead: int) -> Asked:
-    """Answer what is open by a table; strikes first."""
-    name, given = by or login_name() or "table", 0
-    names = set(review.concepts.names)
-    struck = {one.concept for one in review.own if one.label is None}
-    for concept in answers.struck:
-        if concept in names and concept not in struck:
-            review.strike(concept, by=name)
-            given += 1
-    # The class "*" is never asked about, so that a table's own answers cannot be taken for it.
-    for one in list(_questions(review, evidence, None, ahead)):
-        found = answers.said.get((str(one.label), one.concept))
-        if found is None:
-            continue
-        answer, reason, author = found
-        who = by or author or name
-        if who not in {vote.by for vote in review.question(one.label, one.concept).votes}:
-            review.decide(one.label, one.concept, answer, by=who, reason=reason)
-            given += 1
-    return Asked("done", given)
-
-
 def ask_in_terminal(
     review: Review, evidence: ReviewEvidence, photos: EmbeddingStore | None, by: str, *, ahead: int, heading: str
 ) -> Asked:
     """Ask one question after the other until all are answered, or a refit or the end is wanted."""
+    from ccr.review.asking import claims_to_ask
+
     given, skipped = 0, set[tuple[str, str]]()
     while True:
-        left = [one for one in _questions(review, evidence, by, ahead) if _key(one) not in skipped]
+        left = [one for one in claims_to_ask(review, evidence, by, ahead=ahead) if _key(one) not in skipped]
         if not left:
             return Asked("done", given)
         one = left[0]
@@ -149,20 +100,6 @@ def _decide(review: Review, one: ReviewQuestion, key: str, by: str) -> None:
         review.decide(one.label, one.concept, "no", by=by, reason=NO[key])
     else:
         review.decide(one.label, one.concept, {"y": "yes", "u": "unclear"}[key], by=by)
-
-
-def _questions(review: Review, evidence: ReviewEvidence, by: str | None, ahead: int) -> Iterator[ReviewQuestion]:
-    """The open claims, and of each class that has fewer confirmed concepts than weights, `ahead` that are next in
-    line."""
-    yield from review.open(by)
-    if not ahead:
-        return
-    labels, weights = review.model.classes.tolist(), review.model.provenance.settings.get("weights_per_class")
-    wanted = weights if isinstance(weights, int) else WANTED
-    confirmed = (review.knowledge().aligned(labels, review.concepts.names) > 0).sum(axis=1)
-    for label, count in zip(labels, confirmed.tolist(), strict=True):
-        if count < wanted:
-            yield from evidence.next_in_line(review, label, count=ahead)
 
 
 def _key(one: ReviewQuestion) -> tuple[str, str]:
@@ -231,19 +168,6 @@ def _open(sheet: Image.Image | None) -> None:
     typer.launch(file.name)
 
 
-def _reasons(path: Path) -> dict[tuple[str, str], str]:
-    """The column `reason` of a table with one row per answer, if it has one."""
-    from ccr.io.files import format_errors, read_regular
-
-    with format_errors(path, "be a CSV table in UTF-8", "see docs/howto/review.md for its columns"):
-        lines = read_regular(path).decode("utf-8-sig").splitlines()
-        rows = [
-            {str(name).strip().casefold(): from_cell(cell or "").strip() for name, cell in row.items()}
-            for row in csv.DictReader(lines, restval="")
-        ]
-    return {(row["class"], row["concept"]): row["reason"] for row in rows if {"class", "concept", "reason"} <= set(row)}
-
-
 ENDINGS = (".csv", ".json", ".html")
 #: Claims that are named at the end.
 NAMED = 10
@@ -306,7 +230,7 @@ def review(
     if store is not None and not check:
         check_target(target)
         if is_model_folder(target):
-            note(f"goes on with {target}, the model of the last round", silent=as_json)
+            note(f"goes on with {target}, the model of the last round")
             loaded = ConceptModel.load(target)
         interrupt.keep(f"answers so far are in {visible(str(decisions.path))}; the same command goes on from there")
         found = _reviewed(loaded, store, known, decisions, target, given)
@@ -384,10 +308,11 @@ def _reviewed(
     """Ask, refit, and again, until nothing is open or nothing new is said."""
     from ccr.data.store import EmbeddingStore
     from ccr.review import Review, ReviewEvidence
+    from ccr.review.asking import AnswerTable, review_photos
 
     opened = EmbeddingStore.open(path)
-    photos = _photos(opened, model)
-    table = None if given.answers is None else Answers.read(given.answers)
+    photos = review_photos(opened, model)
+    table = None if given.answers is None else AnswerTable.read(given.answers)
     who = given.by or login_name()
     if table is None and not who:
         raise CCRError("a decision says who decided, and the system has no login name: give --by")
@@ -399,14 +324,15 @@ def _reviewed(
         if table is None:
             asked = ask_in_terminal(review, evidence, photos, who, ahead=given.ahead, heading=heading)
         else:
-            asked = answer_from(table, review, evidence, given.by, ahead=given.ahead)
+            count = table.answer(review, evidence, by=given.by, otherwise=who or "table", ahead=given.ahead)
+            asked = Asked("done", count)
         total += asked.answers
         more = asked.end == "done" and len(done) < given.rounds and _is_news(review, given)
         if asked.end != "refit" and not more:
             return Found(review, done, total)
         done.append(_refitted(review, opened, done, given))
         done[-1].after.save(target)
-        _show_round(done[-1], len(done), silent=given.as_json)
+        _show_round(done[-1], len(done))
         review = Review(done[-1].after, decisions, known=known, policy=given.policy)
 
 
@@ -421,19 +347,6 @@ def _is_news(review: Review, given: Options) -> bool:
     return bool(review.blocking() or given.ahead) and (fitted is None or fitted.digest != now.digest)
 
 
-def _photos(store: EmbeddingStore, model: ConceptModel) -> EmbeddingStore:
-    """The photos by which claims are judged: none of the test split, all with a label that the model knows."""
-    known = {str(label) for label in model.classes.tolist()}
-    rows = [
-        row
-        for row, (label, split) in enumerate(zip(store.labels, store.splits, strict=True))
-        if label is not None and str(label) in known and split != "test"
-    ]
-    if not rows:
-        raise CCRError(f"{store.path} has no photos of the model's classes but for the test split: give its own store")
-    return store.select(rows=rows)
-
-
 def _refitted(review: Review, store: EmbeddingStore, done: list[ReviewRound], given: Options) -> ReviewRound:
     from ccr.review import review_round
 
@@ -443,7 +356,7 @@ def _refitted(review: Review, store: EmbeddingStore, done: list[ReviewRound], gi
         raise CCRError(f"a refit needs labels, and {store.path} has none: embed a data set with labels")
     chosen_on_val = model.provenance.settings.get("validation_fraction", 0.1) > 0
     unseen = None if given.split is None else store.select(given.split).with_labels()
-    with fitting(silent=given.as_json) as tell:
+    with fitting() as tell:
         return review_round(
             model,
             train,
@@ -490,14 +403,13 @@ def _export(review: Review, path: Path, name: str) -> None:
     write_text(path, review_page(f"What {name} may say", rows, signed=sentence, without=without))
 
 
-def _show_round(done: ReviewRound, number: int, *, silent: bool) -> None:
+def _show_round(done: ReviewRound, number: int) -> None:
     note(
         f"round {number}: {counted(len(done.gone), 'claim')} went, {len(done.new)} new, {done.kept} kept; accuracy "
-        f"{done.accuracy_before:.1%} -> {done.accuracy_after:.1%} on {done.images:,} {done.measured}",
-        silent=silent,
+        f"{done.accuracy_before:.1%} -> {done.accuracy_after:.1%} on {done.images:,} {done.measured}"
     )
     for thin in done.thin:
-        note(f"note: {thin.remedy}", silent=silent)
+        note(f"note: {thin.remedy}")
 
 
 def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
@@ -533,7 +445,7 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
     for one in review.own.agreements():
         if one.share is not None:
             kappa = "" if one.kappa is None else f", kappa {one.kappa:.2f}"
-            words = f"{one.first} and {one.second} agree on {one.share:.0%} of {one.questions} claims{kappa}"
+            words = f"{one.first} and {one.second} agree on {share_text(one.share)} of {one.questions} claims{kappa}"
             console.print(escape(words))
     for question in left[:NAMED]:
         console.print(f"  {question.state}: {escape(question.sentence)}")
@@ -542,10 +454,15 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
     if left and not check and len(review.decisions):
         where = visible(str(review.decisions.path))
         rejected = any(one.state == "rejected" for one in left)
-        more = "; what was rejected goes with a refit, such as --rounds 5" if rejected else ""
-        console.print(f"Answers are in {escape(where)}; the same command goes on from there{more}")
+        more = (
+            "; what was rejected goes with a refit, such as --rounds 5, and with --claims confirmed only what is known "
+            "to be true takes its place"
+        )
+        console.print(f"Answers are in {escape(where)}; the same command goes on from there{more if rejected else ''}")
+    total = sum(review.counts().values())
+    why = f"{total - len(left):,} of {counted(total, 'claim')} confirmed" if left else problems[0] if problems else ""
     remedy = "" if left or check else " Every claim is confirmed: with --sign it is signed."
-    console.print(escape(signature_sentence(review.model) or f"Not signed: {problems[0]}.{remedy}"))
+    console.print(escape(signature_sentence(review.model) or f"Not signed: {why}.{remedy}"))
     if found.rounds:
         console.print(f"The refitted model is in {escape(str(target))}")
     return check and bool(problems)

@@ -49,8 +49,7 @@ def export(
     if out.suffix.lower() != ".onnx":
         raise CCRError(f"--out must end in .onnx, got {out.name!r}")
     loaded = ConceptModel.load(model)
-    log = lambda line: note(line, silent=as_json)  # noqa: E731
-    facts = write_onnx(loaded, out, with_encoder=with_encoder, log=log)
+    facts = write_onnx(loaded, out, with_encoder=with_encoder, log=note)
     size = out.stat().st_size
     if as_json:
         print_json({"model": str(model), "out": str(out), "bytes": size, "metadata": facts})
@@ -82,7 +81,6 @@ def push(
     ] = None,
     private: Annotated[bool, typer.Option(help="Make a new repository visible to its owners alone.")] = False,
     revision: Annotated[str | None, typer.Option(help="Branch to push to. Default: main.")] = None,
-    message: Annotated[str, typer.Option(help="Commit message.")] = "Push model using ccr",
     token: Token = None,
     out: Annotated[
         Path | None, typer.Option(help="Write what would be pushed into this folder, and push nothing.")
@@ -109,19 +107,18 @@ def push(
         raise typer.BadParameter(f"{option} is about a hub, and with --out nothing is pushed: leave it out")
     loaded = ConceptClassifier.load(model)
     if controls and store is not None:
-        loaded = noted_controls(loaded, EmbeddingStore.open(store), None, silent=as_json)
-    drawn = {} if store is None else _pictures(loaded, store, pictures, silent=as_json)
+        loaded = noted_controls(loaded, EmbeddingStore.open(store), None)
+    drawn = {} if store is None else _pictures(loaded, store, pictures)
     if out is not None:
         loaded.save_pretrained(out, repo_id=repository, license=license_name, pictures=drawn)
         done, words = {"folder": str(out)}, f"Written to {out}"
     else:
-        note(f"pushing to {repository}", silent=as_json)
+        note(f"pushing to {repository}")
         address = loaded.push_to_hub(
             repository,
             token=token,
             private=private or None,
             revision=revision,
-            commit_message=message,
             license=license_name,
             pictures=drawn,
         )
@@ -132,7 +129,7 @@ def push(
         console.print(escape(words), soft_wrap=True)
 
 
-def _pictures(model: ConceptClassifier, path: Path, count: int, *, silent: bool) -> dict[str, tuple[str, bytes]]:
+def _pictures(model: ConceptClassifier, path: Path, count: int) -> dict[str, tuple[str, bytes]]:
     """Explanations of photos of the store, spread over it, as pictures for the card."""
     import numpy as np
 
@@ -141,14 +138,14 @@ def _pictures(model: ConceptClassifier, path: Path, count: int, *, silent: bool)
 
     _, rows = split_of(EmbeddingStore.open(path), None)
     drawn: dict[str, tuple[str, bytes]] = {}
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         for number, row in enumerate(np.linspace(0, len(rows) - 1, count).astype(int).tolist(), start=1):
             tell(number - 1, count, "drawing explanations")
             explained, truth = model.explain(rows.X[row]), rows.y[row]
             try:
                 photo = rows.image(row)
             except CCRError as error:
-                note(f"photo {row} cannot be shown: {error}", silent=silent)
+                note(f"photo {row} cannot be shown: {error}")
                 continue
             words = f"predicted {explained.prediction}, {percent(explained.probability)}; it is {truth}"
             drawn[f"explained-{number}.png"] = (words, plots.png(plots.explanation(explained, photo, truth=truth)))
@@ -172,7 +169,7 @@ def pull(
     from ccr.model import ConceptModel
 
     check_target(out)
-    note(f"fetching {repository}", silent=as_json)
+    note(f"fetching {repository}")
     model = ConceptModel.load(fetch(repository, revision=revision, token=token, local_files_only=cached))
     model.save(out)
     if as_json:

@@ -8,14 +8,12 @@ from ccr.coding.coders import (
     CODERS,
     IPOMP,
     OMP,
-    RULES,
     Coder,
     HardThreshold,
     NonNegativeLasso,
-    ScoreCoder,
     Sign,
     TopK,
-    check_length,
+    check_rule,
     is_differentiable,
     rule_from_dict,
     rule_to_dict,
@@ -33,9 +31,8 @@ from ccr.coding.codes import (
     no_tie_break,
     root_mean_square,
 )
-from ccr.coding.pursuit import LassoRule, PursuitRule, active_rows
+from ccr.coding.pursuit import LassoRule, active_rows
 from ccr.coding.rules import (
-    CALIBRATION_ROWS,
     NUDGE,
     Encode,
     Entries,
@@ -50,13 +47,11 @@ from ccr.coding.rules import (
 )
 
 __all__ = [
-    "CALIBRATION_ROWS",
     "CODERS",
     "FEW_ROWS",
     "IPOMP",
     "NUDGE",
     "OMP",
-    "RULES",
     "Coder",
     "Decide",
     "Encode",
@@ -65,9 +60,7 @@ __all__ = [
     "LassoRule",
     "NonNegativeLasso",
     "Panels",
-    "PursuitRule",
     "Rule",
-    "ScoreCoder",
     "ScoreRule",
     "Sign",
     "ThresholdRule",
@@ -76,7 +69,7 @@ __all__ = [
     "active_rows",
     "apply_rule",
     "calibrate",
-    "check_length",
+    "check_rule",
     "code_chunks",
     "code_size",
     "decider",

@@ -1,4 +1,4 @@
-"""Rules and coders by name: how they lie in JSON."""
+"""Coders: the user's choice of a coding method, such as `HardThreshold(length=12)`; and rules as JSON, by name."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from scipy import sparse
 else:
     sparse = LazyModule("scipy.sparse")
+
+_LARGEST = float(np.finfo(np.float32).max)
+_SWITCHES = ("positive", "information")  # entries of rules that are true or false
 
 # Coders: the user's choice of a coding method, such as `HardThreshold(length=12)` (Information pursuit and
 # Algorithm 2, docs/method.md).
@@ -266,9 +269,36 @@ def rule_from_dict(values: Mapping[str, Any]) -> Rule:
     return rule
 
 
-def score_rule(values: Mapping[str, Any]) -> ScoreRule:
-    """The rule of `rule_to_dict`, one that selects by scores."""
+def check_rule(rule: Rule, concepts: int) -> None:
+    """Refuse a rule from a file whose codes do not exist over this many concepts."""
+    for name, value in asdict(rule).items():  # type: ignore[call-overload]
+        if name in _SWITCHES:
+            _require(isinstance(value, bool), f"{name} {value!r}, which must be true or false")
+        elif name == "factors" and value is not None:
+            count = len(value) if isinstance(value, (list, tuple)) else "no list of"
+            _require(count == concepts, f"{count} factors of its threshold: it needs {concepts}")
+            _require(all(map(_is_size, value)), f"factors that are not numbers from 0 to {_LARGEST:g}")
+        elif value is not None or name not in ("length", "factors"):
+            _require(_is_size(value), f"{name} {value!r}, which must be a number from 0 to {_LARGEST:g}")
+    length, fewest = getattr(rule, "length", None), rule.fewest_concepts
+    # A threshold or a penalty was calibrated to a mean length, and stays what it is when concepts leave.
+    fits = isinstance(fewest, int) and 1 <= fewest <= concepts and (length is None or length > 0)
+    _require(fits, f"length {length!r}, which must be above 0 and at most {concepts}")
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+
+
+def _require(fits: bool, what: str) -> None:
+    if not fits:
+        raise FormatError(f"the model's rule has {what}: the file was changed after it was saved")
+
+
+def score_rule(values: Mapping[str, Any], concepts: int) -> ScoreRule:
+    """The rule of `rule_to_dict` over this many concepts, one that selects by scores."""
     rule = rule_from_dict(values)
+    check_rule(rule, concepts)
     if not isinstance(rule, (ThresholdRule, TopRule)):
         raise FormatError(f"codes that are refined through are made by a threshold or the top k, got {rule!r}")
     return rule

@@ -1,4 +1,4 @@
-"""Codes of embeddings under a fitted rule, a few rows at a time, by all threads."""
+"""Codes of embeddings under a fitted rule, a few rows at a time, by all threads; close calls decided in float64."""
 
 from __future__ import annotations
 

@@ -161,8 +161,18 @@ def calibrate_alpha(X: Embeddings, dictionary: np.ndarray, *, length: float) -> 
     rows = np.arange(len(X))
     if len(X) > CALIBRATION_ROWS:
         rows = np.linspace(0, len(X) - 1, CALIBRATION_ROWS).astype(np.int64)
-    measure = _Lengths(X, dictionary, rows)
-    high = top = measure.largest_score()
+    size, solver = max(1, min(256, CHUNK_VALUES // max(dictionary.shape))), Solver(dictionary)
+    parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+
+    def over_parts(function: Callable[[torch.Tensor], float]) -> list[float]:
+        with Workers() as workers:
+            return workers.map(lambda part: function(X.take(part)), parts)
+
+    def measure(alpha: float) -> float:
+        """Average length of the codes."""
+        return sum(over_parts(lambda x: float(np.count_nonzero(solver.codes(x, alpha)[0])))) / len(rows)
+
+    high = top = max(over_parts(lambda x: float(solver.scores(x).max())))
     if not top > 0.0:
         _warn_short(length, 0.0)
         return 1.0
@@ -183,26 +193,6 @@ def calibrate_alpha(X: Embeddings, dictionary: np.ndarray, *, length: float) -> 
         best = min(best, (abs(reached - length), middle))
         low, high = (middle, high) if reached >= length else (low, middle)
     return best[1]
-
-
-class _Lengths:
-    """Average length of the codes of some rows of X, by alpha."""
-
-    def __init__(self, X: Embeddings, dictionary: np.ndarray, rows: np.ndarray) -> None:
-        self.solver = Solver(dictionary)
-        self.X, self.rows = X, rows
-        size = max(1, min(256, CHUNK_VALUES // max(dictionary.shape)))
-        self.parts = [slice(start, start + size) for start in range(0, len(rows), size)]
-
-    def largest_score(self) -> float:
-        return max(self._map(lambda x: float(self.solver.scores(x).max())))
-
-    def __call__(self, alpha: float) -> float:
-        return sum(self._map(lambda x: float(np.count_nonzero(self.solver.codes(x, alpha)[0])))) / len(self.rows)
-
-    def _map(self, function: Callable[[torch.Tensor], float]) -> list[float]:
-        with Workers() as workers:
-            return workers.map(lambda part: function(self.X.take(self.rows[part])), self.parts)
 
 
 def _warn_short(length: float, reached: float) -> None:

@@ -1,5 +1,5 @@
 """Encoders: images and texts to unit vectors of one space."""
 
-from ccr.encoders.registry import DEFAULT_ENCODER, Encoder, EncoderSpec, load_encoder, parse_spec
+from ccr.encoders.registry import Encoder, load_encoder, parse_spec
 
-__all__ = ["DEFAULT_ENCODER", "Encoder", "EncoderSpec", "load_encoder", "parse_spec"]
+__all__ = ["Encoder", "load_encoder", "parse_spec"]

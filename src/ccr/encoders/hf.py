@@ -1,4 +1,4 @@
-"""Patch terms of CLIP, SigLIP and SigLIP 2 through transformers."""
+"""`hf:NAME_OR_FOLDER`: CLIP, SigLIP and SigLIP 2 through transformers, and their embeddings over patches."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from ccr.encoders.torch_common import (
     layer_of,
     weights_digest,
 )
-from ccr.errors import CCRError, MissingExtraError
+from ccr.errors import CCRError
 from ccr.explain import Frame, PatchTerms
+from ccr.utils.arrays import import_extra
 from ccr.utils.threads import resolve_device
 
 
@@ -97,15 +98,31 @@ class HFEncoder(TorchEncoder):
         return digest_of(kind="hf", weights=weights_digest(self._model), preprocessing=self.preprocessing)
 
     def frame(self, image: Image.Image) -> Frame:
-        return frame(self.preprocessing, *image.size)
+        """All of the picture, unless the processor cuts out the centre."""
+        preprocessing, (width, height) = self.preprocessing, image.size
+        size, crop = preprocessing.get("size") or {}, preprocessing.get("crop_size") or {}
+        if not (preprocessing.get("do_center_crop") and crop):
+            return Frame()
+        crop_size = int(crop["width"]), int(crop["height"])
+        if not preprocessing.get("do_resize", True):
+            return centre_frame(width, height, short_side=min(width, height), crop=crop_size)
+        if "shortest_edge" in size:
+            return centre_frame(width, height, short_side=int(size["shortest_edge"]), crop=crop_size)
+        across, down = crop_size[0] / int(size["width"]), crop_size[1] / int(size["height"])
+        return Frame((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)
 
     def why_no_patches(self) -> str | None:
-        return why_not(self._model)
+        vision = self._model.vision_model
+        if hasattr(vision, "pre_layrnorm") or getattr(vision, "use_head", False):
+            return None
+        return "this SigLIP has no pooling head"
 
     def patch_terms(self, image: Image.Image, *, way: Literal["exact", "values"] = "exact") -> PatchTerms:
         inputs = self._processor([image.convert("RGB")], return_tensors="pt")
         tensors = {name: tensor.to(self.device) for name, tensor in inputs.items()}
-        return terms(self._model, self._model_type, tensors, self.frame(image), way)
+        taken_apart = _clip if self._model_type == "clip" else _siglip
+        grid = _grid(self._model, self._model_type, tensors)
+        return patch_terms(*taken_apart(self._model, tensors), grid=grid, frame=self.frame(image), way=way)
 
     def _embed_images(self, images: list[Image.Image]) -> np.ndarray:
         inputs = self._processor([image.convert("RGB") for image in images], return_tensors="pt")
@@ -138,10 +155,7 @@ class _Parts(NamedTuple):
 
 
 def _load(target: str) -> _Parts:
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtraError('hf: encoders need transformers: pip install "ccr-xai[hf]"') from error
+    transformers = import_extra("transformers", "hf", "hf: encoders need transformers")
     _check_not_both(target)
     source: dict[str, Any] = {"local_files_only": Path(target).is_dir() or not _hub_is_known()}
     source["trust_remote_code"] = False  # said, or transformers asks on stdin whether to run what a folder brings
@@ -214,34 +228,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bool) or value is None or isinstance(value, (float, str)):
         return value
     return int(value)
-
-
-def why_not(model: Any) -> str | None:
-    """Reason why the model's last layer cannot be taken apart; None: it can."""
-    vision = model.vision_model
-    if hasattr(vision, "pre_layrnorm") or getattr(vision, "use_head", False):
-        return None
-    return "this SigLIP has no pooling head"
-
-
-def terms(model: Any, kind: str, inputs: dict[str, Any], frame: Frame, way: Literal["exact", "values"]) -> PatchTerms:
-    """The patch terms of one prepared image."""
-    layer, image = _clip(model, inputs) if kind == "clip" else _siglip(model, inputs)
-    return patch_terms(layer, image, grid=_grid(model, kind, inputs), frame=frame, way=way)
-
-
-def frame(preprocessing: dict[str, Any], width: int, height: int) -> Frame:
-    """The part of a picture that a processor with these settings leaves: all of it, unless it cuts out the centre."""
-    size, crop = preprocessing.get("size") or {}, preprocessing.get("crop_size") or {}
-    if not (preprocessing.get("do_center_crop") and crop):
-        return Frame()
-    crop_size = int(crop["width"]), int(crop["height"])
-    if not preprocessing.get("do_resize", True):
-        return centre_frame(width, height, short_side=min(width, height), crop=crop_size)
-    if "shortest_edge" in size:
-        return centre_frame(width, height, short_side=int(size["shortest_edge"]), crop=crop_size)
-    across, down = crop_size[0] / int(size["width"]), crop_size[1] / int(size["height"])
-    return Frame((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)
 
 
 def _clip(model: Any, inputs: dict[str, Any]) -> tuple[LastLayer, Attended]:

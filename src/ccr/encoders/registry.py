@@ -1,4 +1,4 @@
-"""Encoder specs: one line of text that names an encoder anywhere."""
+"""Encoders by their specs, one line of text each; the protocol that they follow, and CLIP's image preprocessing."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def load_encoder(
     threads: int | None = None,
     log: Log | None = None,
 ) -> Encoder:
-    """The encoder that `spec` names. Stores and models that note a local folder may name it from then on.
+    """Load the encoder that `spec` names. Stores and models that note a local folder may name it from then on.
 
     Parameters
     ----------

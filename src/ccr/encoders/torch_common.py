@@ -1,4 +1,4 @@
-"""The last attention of torch image towers: caught on the way, taken apart by `last_layer`."""
+"""Base class of the torch encoders, and the last attention of their image towers, caught on the way."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def in_projection(attention: torch.nn.MultiheadAttention) -> tuple[Affine, Affin
             "apart: use --way occlusion"
         )
     biases = attention.in_proj_bias
-    parts = [(weight, None if biases is None else biases.chunk(3)[part]) for part, weight in _thirds(attention)]
-    query, key, value = (affine(weight, bias) for weight, bias in parts)
+    weights = attention.in_proj_weight.chunk(3)
+    query, key, value = map(affine, weights, [None] * 3 if biases is None else biases.chunk(3))
     return query, key, value
 
 
@@ -158,10 +158,6 @@ def affine(weight: torch.Tensor, bias: torch.Tensor | None) -> Affine:
 def numbers(tensor: torch.Tensor) -> np.ndarray:
     """float64, so that what is rounded is the encoder's own arithmetic."""
     return np.asarray(tensor.detach().to("cpu", torch.float64).numpy())
-
-
-def _thirds(attention: torch.nn.MultiheadAttention) -> list[tuple[int, torch.Tensor]]:
-    return list(enumerate(attention.in_proj_weight.chunk(3)))
 
 
 def _norm(norm: Any) -> Norm:

@@ -1,24 +1,14 @@
 """Explanations of one prediction, of classes and of the whole model; contrasts, counterfactuals, and concept drift."""
 
-from ccr.explain.counterfactual import CodeChange, Counterfactual, InterventionCurve, Order, Shift, intervention_curve
-from ccr.explain.drift import Audit, ConceptDrift, Neighbour, audit
-from ccr.explain.explanation import (
-    Comparison,
-    Explanation,
-    Explanations,
-    Intervention,
-    Mistake,
-    Question,
-    explain,
-    settling_question,
-)
+from ccr.explain.counterfactual import Counterfactual, InterventionCurve, Order, intervention_curve
+from ccr.explain.drift import Audit, ConceptDrift, audit
+from ccr.explain.explanation import Explanation, Explanations, Mistake, Question, explain, settling_question
 from ccr.explain.terms import Contrast, Contribution
 from ccr.explain.views import (
     CarryingConcept,
     ClassView,
     Coactivation,
     CoactivationOrder,
-    ConceptUse,
     Confusion,
     ImageActivation,
     ModelView,
@@ -26,7 +16,7 @@ from ccr.explain.views import (
     top_images,
     view_codes,
 )
-from ccr.explain.where import WAYS, Frame, PatchMap, PatchTerms, RegionConcept, Way, Where, located
+from ccr.explain.where import WAYS, Frame, PatchMap, PatchTerms, Way, Where, located
 
 __all__ = [
     "WAYS",
@@ -35,10 +25,7 @@ __all__ = [
     "ClassView",
     "Coactivation",
     "CoactivationOrder",
-    "CodeChange",
-    "Comparison",
     "ConceptDrift",
-    "ConceptUse",
     "Confusion",
     "Contrast",
     "Contribution",
@@ -47,17 +34,13 @@ __all__ = [
     "Explanations",
     "Frame",
     "ImageActivation",
-    "Intervention",
     "InterventionCurve",
     "Mistake",
     "ModelView",
-    "Neighbour",
     "Order",
     "PatchMap",
     "PatchTerms",
     "Question",
-    "RegionConcept",
-    "Shift",
     "Way",
     "Where",
     "audit",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.explain.terms import Status, plain_fields, status
-from ccr.heads import LinearHead
 from ccr.knowledge import MACHINES, NO, UNKNOWN, YES, Knowledge
 from ccr.utils.arrays import LazyModule
 
@@ -60,8 +60,7 @@ class Claim:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
-        fields = plain_fields(self)
-        return {"class": fields.pop("label"), **fields, "status": self.status}
+        return {**plain_fields(self), "status": self.status}
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.explain.terms import Contribution, PlainResult, contributions
-from ccr.heads import LinearHead
 from ccr.utils.arrays import LazyModule, softmax
 from ccr.utils.parameters import is_number
 

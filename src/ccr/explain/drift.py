@@ -15,6 +15,7 @@ from ccr.explain.views import ImageActivation, TopCandidates
 from ccr.inputs import CHUNK_VALUES
 from ccr.metrics import Deviation, Fidelity, deviation
 from ccr.utils.arrays import LazyModule
+from ccr.utils.texts import share_text
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -135,8 +136,9 @@ class Audit:
     def footnote(self) -> str:
         """Sentence on how far refinement moved the concepts."""
         return (
-            f"Refinement moved concepts by {self.deviation.mean:.3f} on average, {self.deviation.max:.3f} at most; "
-            f"{self.retention:.0%} are still nearest to their own starting place."
+            f"Refinement moved concepts by {self.deviation.mean:.3f} on average, {self.deviation.max:.3f} at most, "
+            f"where 0 is not at all and 2 to the opposite; {share_text(self.retention)} are still nearest to their "
+            "own starting place."
         )
 
     def to_dict(self, *, top: int | None = None) -> dict[str, Any]:

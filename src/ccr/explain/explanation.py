@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from ccr.coding.heads import LinearHead, few_logits
 from ccr.concepts import unknown_concept
 from ccr.errors import CCRError
 from ccr.explain.counterfactual import (
@@ -33,9 +34,8 @@ from ccr.explain.terms import (
 )
 from ccr.explain.views import ModelView
 from ccr.explain.where import Where
-from ccr.heads import LinearHead, few_logits
 from ccr.kernels import Entries
-from ccr.shown import Shown
+from ccr.knowledge.shown import Shown
 from ccr.utils.arrays import LazyModule, softmax, to_frame
 from ccr.utils.parameters import is_number
 from ccr.utils.texts import percent
@@ -202,7 +202,7 @@ class Explanation:
         """Every active concept's contribution to the class `name`, whatever was predicted."""
         number = position(self.classes, name)
         facts = self.answers, self.shown, self._winner
-        return _terms(self.active, self.codes, self.columns, self.head, number, *facts)
+        return terms_of(self.active, self.codes, self.columns, self.head.coef[number], number, *facts)
 
     def contrast(self, other: Any) -> Contrast:
         """Contrast of this class with `other`: weights are the differences of the two classes' weights."""
@@ -407,7 +407,7 @@ def explain(
         probability=float(probabilities[winner]),
         logit=float(logits[winner]),
         bias=float(active_head.intercept[winner]),
-        contributions=_terms(active, values, columns, active_head, winner, answers, shown, winner),
+        contributions=terms_of(active, values, columns, active_head.coef[winner], winner, answers, shown, winner),
         classes=tuple(classes),
         logits=logits,
         probabilities=probabilities,
@@ -422,23 +422,23 @@ def explain(
     )
 
 
-def _terms(
+def terms_of(
     active: Sequence[str],
     codes: np.ndarray,
     columns: np.ndarray,
-    head: LinearHead,
+    weights: np.ndarray,
     number: int,
     answers: np.ndarray | None,
     shown: Shown | None,
     winner: int,
 ) -> tuple[Contribution, ...]:
-    """Contributions to the class of this number, with what is known of its claims and of the image's concepts, if the
-    image's class is the `winner`."""
+    """Contributions to the class of this number, by its weights (a,) for the active concepts, with what is known of its
+    claims and of the image's concepts, if the image's class is the `winner`."""
     known = None if answers is None else answers[number, columns]
     if shown is None:
-        return contributions(active, codes, head.coef[number], known)
+        return contributions(active, codes, weights, known)
     likely = shown.probabilities(codes, columns, winner)
-    return contributions(active, codes, head.coef[number], known, likely, shown.stated)
+    return contributions(active, codes, weights, known, likely, shown.stated)
 
 
 def _predicted(head: LinearHead, values: np.ndarray) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ccr.errors import CCRError
 from ccr.knowledge import NO, YES
-from ccr.shown import STATED
+from ccr.knowledge.shown import STATED
 from ccr.utils.texts import counted, did_you_mean, percent, visible
 
 Status = Literal["confirmed", "unknown", "contradicted"]
@@ -39,8 +39,9 @@ def plain(value: Any) -> Any:
 
 
 def plain_fields(result: Any) -> dict[str, Any]:
-    """A result object as a dict of plain types, one entry per field."""
-    return {item.name: plain(getattr(result, item.name)) for item in fields(result)}
+    """A result object as a dict of plain types, one entry per field; `label` is written as "class"."""
+    names = [item.name for item in fields(result)]
+    return {"class" if name == "label" else name: plain(getattr(result, name)) for name in names}
 
 
 class PlainResult:

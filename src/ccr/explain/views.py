@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.explain.terms import PlainResult, plain, position
-from ccr.heads import LinearHead
 from ccr.utils.arrays import LazyModule
 from ccr.utils.parameters import is_number
 

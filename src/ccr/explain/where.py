@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from ccr.coding.heads import LinearHead
 from ccr.concepts import unknown_concept
 from ccr.errors import CCRError
 from ccr.explain.terms import plain, position
-from ccr.heads import LinearHead
 from ccr.space import Readouts
 
 if TYPE_CHECKING:

@@ -16,11 +16,12 @@ from ccr.coding.rules import exportable_rule
 from ccr.encoders.assets import CLIP_IMAGE_TOWER, Log, fetch
 from ccr.encoders.bundled import BundledEncoder
 from ccr.encoders.registry import ClipPreprocess
-from ccr.errors import CCRError, MissingExtraError
+from ccr.errors import CCRError
 from ccr.explain.terms import plain
 from ccr.export.torch_module import LARGE, SMALL
 from ccr.io.files import write_bytes
-from ccr.shown import Shown, of_photos
+from ccr.knowledge.shown import Shown, of_photos
+from ccr.utils.arrays import import_extra
 
 #: ONNX operator set and IR version of 2022, which most runtimes know.
 OPSET, IR_VERSION = 18, 8
@@ -28,11 +29,7 @@ OPSET, IR_VERSION = 18, 8
 
 def onnx_library() -> Any:
     """The package onnx; an error that names the extra where it is missing."""
-    try:
-        import onnx
-    except ImportError as error:
-        raise MissingExtraError('an ONNX file is written by onnx: pip install "ccr-xai[export]"') from error
-    return onnx
+    return import_extra("onnx", "export", "an ONNX file is written by onnx")
 
 
 class GraphParts:

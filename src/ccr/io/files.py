@@ -316,7 +316,8 @@ def format_errors(path: str | os.PathLike[str] | AnyPath, must: str, remedy: str
     except CCRError:
         raise
     except Exception as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200] or type(error).__name__
+        text = f"no {error}" if isinstance(error, KeyError) else str(error)
+        reason = getattr(error, "strerror", None) or " ".join(text.split())[:200] or type(error).__name__
         raise FormatError(f"{path} must {must} ({visible(reason)}): {remedy}") from error
 
 
@@ -348,11 +349,23 @@ def check_regular(status: os.stat_result, most: int | None, path: str | os.PathL
 def read_regular(path: AnyPath, most: int = MOST_BYTES) -> bytes:
     """The bytes of a regular file, or of an object of an object store: at most `most`, or an OSError."""
     if not isinstance(path, Path):
-        if path.size() > most:
-            raise OSError(errno.EFBIG, f"it has {path.size():,} bytes, more than the limit of {most:,}", str(path))
-        return path.read_bytes()
+        ranges = path.ranges()  # whose size is that of what is read, whatever a listing says
+        if (size := ranges.size()) > most:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than the limit of {most:,}", str(path))
+        return ranges.read(0, size)
     with open_regular(path, most) as stream:
-        return stream.read()
+        return stream.read(os.fstat(stream.fileno()).st_size)  # no more, should it grow
+
+
+def read_arrays(path: AnyPath) -> dict[str, np.ndarray]:
+    """The arrays of a `.npz` file that `np.savez` wrote; compressed ones, which may have any size, are a ValueError."""
+    import numpy as np
+
+    data = read_regular(path, MOST_TENSOR_BYTES)
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        if sum(part.file_size for part in archive.zip.infolist()) > len(data):
+            raise ValueError("its arrays have more bytes than the file")
+        return dict(archive)
 
 
 def check_rows(rows: int, size: int) -> None:

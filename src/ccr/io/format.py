@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load as load_tensors
@@ -17,13 +17,13 @@ from safetensors.numpy import save as save_tensors
 
 import ccr
 from ccr.calibration import Calibration
-from ccr.coding import CODERS, rule_from_dict, rule_to_dict
+from ccr.coding import CODERS, check_rule, rule_from_dict, rule_to_dict
+from ccr.coding.heads import LinearHead
 from ccr.concepts import stored_concepts
 from ccr.errors import CCRError, FormatError
 from ccr.explain.claims import ClaimEvidence
 from ccr.explain.terms import plain
 from ccr.geometry import ConeWidening
-from ccr.heads import LinearHead
 from ccr.io.files import (
     MOST_TENSOR_BYTES,
     check_writable,
@@ -39,13 +39,10 @@ from ccr.io.provenance import Provenance, Signature
 from ccr.io.remote import AnyPath, Place, as_place
 from ccr.knowledge import Knowledge
 from ccr.knowledge.grounding import Groups
+from ccr.knowledge.shown import STATED, Shown
 from ccr.refine.options import Epoch
-from ccr.shown import STATED, Shown
 from ccr.space import Angular, ImageMetric, Space, Symmetric
 from ccr.utils.texts import check_name
-
-if TYPE_CHECKING:
-    from ccr.coding import Rule
 
 FORMAT = "ccr-model"
 FORMAT_VERSION = 1
@@ -185,7 +182,6 @@ def check_target(target: AnyPath) -> None:
 
 # Validation: the parts of a folder must fit together before a kernel reads any of them.
 _LARGEST = float(np.finfo(np.float32).max)
-_SWITCHES = ("positive", "information")  # entries of rules that are true or false
 _WIDTHS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -249,25 +245,29 @@ def known_names(written: Any) -> tuple[str, ...]:
     return names
 
 
-def check_rule(rule: Rule, concepts: int) -> None:
-    """The rule's numbers must be such that its codes exist over this many concepts."""
-    for name, value in asdict(rule).items():  # type: ignore[call-overload]
-        if name in _SWITCHES:
-            require(isinstance(value, bool), f"rule has {name} {value!r}, which must be true or false")
-        elif name == "factors" and value is not None:
-            count = len(value) if isinstance(value, (list, tuple)) else "no list of"
-            require(count == concepts, f"rule has {count} factors of its threshold: it needs {concepts}")
-            require(all(map(_is_size, value)), f"rule has factors that are not numbers from 0 to {_LARGEST:g}")
-        elif value is not None or name not in ("length", "factors"):
-            require(_is_size(value), f"rule has {name} {value!r}, which must be a number from 0 to {_LARGEST:g}")
-    length, fewest = getattr(rule, "length", None), rule.fewest_concepts
-    # A threshold or a penalty was calibrated to a mean length, and stays what it is when concepts leave.
-    fits = isinstance(fewest, int) and 1 <= fewest <= concepts and (length is None or length > 0)
-    require(fits, f"rule has length {length!r}, which must be above 0 and at most {concepts}")
+#: What later work reads of an entry in a log of edits, by its action.
+EDITED = {
+    "suppress": ("concept",),
+    "scale": ("concept",),
+    "rename": ("concept", "to"),
+    "set_weight": ("concept", "class"),
+    "zero_weight": ("concept", "class"),
+    "merge": ("first", "second"),
+    "add": ("name",),
+    "teach": ("name",),
+}
 
 
-def _is_size(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+def is_edit(entry: Any) -> bool:
+    """Whether an entry of a file can be one of a log of edits: an action, with what is read of it later."""
+    if not (isinstance(entry, dict) and isinstance(entry.get("action"), str)):
+        return False
+    photos = [entry.get(side, []) for side in ("shows", "lacks")]  # older versions kept their number alone
+    rows = [row for side in photos for row in (side if isinstance(side, list) else [side])]
+    names = [entry.get(name) for name in EDITED.get(entry["action"], ())]
+    labels = (str, int, float)  # of classes
+    fits = all(isinstance(name, labels) for name in names) and all(isinstance(row, int) for row in rows)
+    return fits and isinstance(entry.get("weights", {}), dict)
 
 
 def unpack_shown(
@@ -387,8 +387,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
     check_rule(rule, len(names))
     common["settings"] = OLDER_SETTINGS | common["settings"]
     edits = config.get("edits", [])
-    fits = isinstance(edits, list) and all(isinstance(edit, dict) and "action" in edit for edit in edits)
-    require(fits, "edits are not a list of actions")
+    require(isinstance(edits, list) and all(map(is_edit, edits)), "edits are not a list of actions")
     common_head = unpack_head(config, tensors, len(names))
     provenance = Provenance(
         **common,
@@ -567,9 +566,11 @@ def _unpack_seen(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], c
     facts = tensor(tensors, "claim_facts", (len(claim), 3), narrow=False)
     counts = np.array(images["classes"], np.int64)
     fits = claim.ndim == 2 and claim.shape[1:] == (2,) and claim.dtype == np.int64 and counts.shape == (classes,)
+    right = int(images["right"])
+    fits = fits and bool((counts >= 0).all()) and 0 <= right <= counts.sum()
     require(fits, "evidence of images on its claims is damaged", "save it again")
     shown, anywhere, gained = facts.T
-    return ClaimEvidence(claim, shown, anywhere, gained, counts, int(images["right"]))
+    return ClaimEvidence(claim, shown, anywhere, gained, counts, right)
 
 
 def _unpack_calibration(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], n: int) -> Calibration | None:

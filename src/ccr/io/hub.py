@@ -18,13 +18,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 import ccr
-from ccr.errors import CCRError, MissingExtraError
+from ccr.errors import CCRError, without_credentials
 from ccr.explain.drift import GROUNDED
 from ccr.io.files import MOST_BYTES, MOST_TENSOR_BYTES, write_bytes, write_text
 from ccr.io.format import CONFIG, TENSORS
 from ccr.io.provenance import signature_sentence
 from ccr.metrics import Fidelity, weights_per_class
-from ccr.utils.texts import visible, without_credentials
+from ccr.utils.arrays import import_extra
+from ccr.utils.texts import visible
 
 #: Largest numbers of concepts per class and of classes that a card lists; the folder holds all of them.
 MOST_CONCEPTS, MOST_CLASSES = 5, 200
@@ -325,7 +326,6 @@ class OnHub:
         private: bool | None = None,
         revision: str | None = None,
         commit_message: str = "Push model using ccr",
-        create_pr: bool = False,
         **options: Any,
     ) -> str:
         """Upload the model and its card to the repository `repo_id`, which is made if there is none; its address.
@@ -342,7 +342,6 @@ class OnHub:
                 folder_path=folder,
                 commit_message=commit_message,
                 revision=revision,
-                create_pr=create_pr or None,
             )
             return without_credentials(str(repository))
 
@@ -467,8 +466,4 @@ def _reason(repo_id: str, error: Exception, *, cached: bool) -> str:
 
 
 def _library(what: str = "hubs need") -> Any:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise MissingExtraError(f'{what} huggingface_hub: pip install "ccr-xai[hub]"') from error
-    return huggingface_hub
+    return import_extra("huggingface_hub", "hub", f"{what} huggingface_hub")

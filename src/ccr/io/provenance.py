@@ -15,7 +15,7 @@ import numpy as np
 from ccr.concepts import Concepts, stored_concepts
 from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.explain.claims import ClaimEvidence
-from ccr.explain.terms import plain, plain_fields
+from ccr.explain.terms import PlainResult, plain, plain_fields
 from ccr.geometry import ConeWidening
 from ccr.knowledge import Knowledge
 from ccr.knowledge.grounding import Groups
@@ -113,7 +113,7 @@ _DAMAGED = "the model's signature is damaged: the file was changed after it was 
 
 
 @dataclass(frozen=True)
-class Statement:
+class Statement(PlainResult):
     """A decision on "the class `label` shows `concept`": by whom, when, and for a no the reason."""
 
     label: str
@@ -122,11 +122,6 @@ class Statement:
     at: str = ""
     source: str = "person"
     reason: str = ""
-
-    def to_dict(self) -> dict[str, str]:
-        """Plain types only, ready for JSON."""
-        fields = asdict(self)
-        return {"class": fields.pop("label"), **fields}
 
 
 @dataclass(frozen=True)
@@ -186,9 +181,10 @@ class Signature:
 
 
 def model_digest(model: Any) -> str:
-    """A fingerprint of a `ConceptModel`: space, concepts, rule, weights, classes and edits, everything that decides
-    what it says; not of what was measured on it."""
-    space, head = model.space, model.head
+    """A fingerprint of a `ConceptModel`: encoder, space, concepts, rule, weights, classes, edits, what is known of
+    classes and photos, and when it does not answer, everything that decides what it says; not of what was measured on
+    it."""
+    space, head, origin, shown, certainty = model.space, model.head, model.provenance, model.shown, model.calibration
     spread = space.dispersion
     axis = spread.axis if isinstance(spread, ConeWidening) else spread
     facts = {
@@ -196,10 +192,18 @@ def model_digest(model: Any) -> str:
         "classes": model.classes.tolist(),
         "rule": {"type": type(model.rule).__name__, **plain_fields(model.rule)},
         "factor": float(spread.factor) if isinstance(spread, ConeWidening) else None,
-        "edits": [dict(edit) for edit in model.provenance.edits],
+        "edits": [dict(edit) for edit in origin.edits],
+        "encoder": [origin.encoder, origin.encoder_fingerprint],
+        "knowledge": None if origin.knowledge is None else origin.knowledge.digest,
+        "shown": None if shown is None else [shown.source, shown.slope, shown.stated],
+        "certainty": None if certainty is None else [certainty.coverage, certainty.least_probability],
     }
     arrays = [model.concepts.embeddings, head.coef, head.intercept, space.image_mean, space.concept_mean, axis]
     arrays += [None, None] if space.metric is None else list(space.metric)
+    arrays += [None, None] if shown is None else [shown.intercepts, shown.by_class]
+    arrays.append(None if certainty is None else certainty.typical)
+    arrays += [None, None] if shown is None else [shown.intercepts, shown.by_class]
+    arrays.append(None if certainty is None else certainty.typical)
     parts = [json.dumps(plain(facts), sort_keys=True).encode()]
     for array in arrays:
         if array is None:

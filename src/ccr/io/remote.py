@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from ccr.errors import CCRError, MissingPlaceError, RefusedError, UnreachableError
-from ccr.utils.texts import visible, without_credentials
+from ccr.errors import CCRError, MissingPlaceError, RefusedError, UnreachableError, without_credentials
+from ccr.utils.texts import visible
 
 # Buckets of object stores: pyarrow's file system for each, and its errors as messages for people. Credentials, region
 # and endpoint come from the environment or the cloud's own files, never from a URL: a store or data set from elsewhere
@@ -251,11 +251,13 @@ class Place:
         """All files below, in order of their names."""
         from pyarrow.fs import FileSelector
 
-        infos = self.tried(
-            lambda: self.filesystem().get_file_info(FileSelector(self.key, allow_not_found=True, recursive=True))
-        )
-        files = [Entry(info.path[len(self.key) :].lstrip("/"), int(info.size)) for info in infos if info.is_file]
-        return sorted(files)
+        def files() -> list[Entry]:  # a name that is no text is an error of the listing
+            infos = self.filesystem().get_file_info(FileSelector(self.key, allow_not_found=True, recursive=True))
+            return sorted(
+                Entry(info.path[len(self.key) :].lstrip("/"), int(info.size)) for info in infos if info.is_file
+            )
+
+        return self.tried(files)
 
     def iterdir(self) -> Iterator[Place]:
         """Places directly below this one."""

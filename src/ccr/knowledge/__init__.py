@@ -1,4 +1,5 @@
-"""Knowledge: which concept is true of which class or photo (`table`), and concepts started from it (`grounding`)."""
+"""Knowledge: which concept is true of which class or photo (`table`), concepts started from it (`grounding`), and the
+probability that an image shows one (`shown`)."""
 
 from ccr.knowledge.table import (
     COLUMNS,
@@ -9,9 +10,7 @@ from ccr.knowledge.table import (
     UNSEEN,
     YES,
     Answer,
-    Conflict,
     Knowledge,
-    Unmatched,
     Verdict,
 )
 
@@ -24,8 +23,6 @@ __all__ = [
     "UNSEEN",
     "YES",
     "Answer",
-    "Conflict",
     "Knowledge",
-    "Unmatched",
     "Verdict",
 ]

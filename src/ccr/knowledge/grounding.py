@@ -1,8 +1,7 @@
-"""A concept from photos that show it and photos that do not: a discriminant direction, and how far it can be trusted.
+"""Grounding: concepts started from classes and photos that are known to show them, and how far they transfer.
 
-In the images' metric (The images' metric, docs/method.md) the direction between the means of the two kinds is Fisher's
-discriminant. It is drawn toward the concept's text, where there is one, the more the fewer the photos: the grounding of
-a concept by answers about photos alone (`ccr.knowledge.grounding`).
+In the images' metric (The images' metric, docs/method.md) the direction between the means of what shows a concept and
+of what does not is Fisher's discriminant. It is drawn toward the concept's text the more, the fewer the answers.
 """
 
 from __future__ import annotations

@@ -223,9 +223,9 @@ class Knowledge:
         parts = _Columns(subject, data[:, 0], data[:, 1].astype(np.int8), *codes)
         return cls.__new__(cls)._fill(list(classes), list(concepts), list(photos), parts, list(texts))
 
-    @classmethod
-    def merged(cls, *parts: Knowledge) -> Knowledge:
-        """All answers of several, by the precedence of sources and times; of equals, the last part's count."""
+    def merge(self, *others: Knowledge) -> Knowledge:
+        """All answers of this and others, by the precedence of sources and times; of equals, the last one's count."""
+        parts = (self, *others)
         names: list[dict[str, int]] = [{}, {}, {}, {}]
         for part in parts:
             for pool, given in zip(names, (part.classes, part.concepts, part.photos, part._texts), strict=True):
@@ -246,17 +246,11 @@ class Knowledge:
                     *(code[column] for column in (own.source, own.by, own.at, own.label)),
                 )
             )
-        if not columns:
-            return cls.of([])
         together = _Columns(*(np.concatenate(column) for column in zip(*columns, strict=True)))
-        merged = cls.__new__(cls)._fill(list(classes), list(concepts), list(photos), together, list(texts))
+        merged = Knowledge.__new__(Knowledge)._fill(list(classes), list(concepts), list(photos), together, list(texts))
         every = [*(pair for part in parts for pair in part.conflicts), *merged.conflicts]
         merged.__dict__["conflicts"] = tuple(dict.fromkeys(every))
         return merged
-
-    def merge(self, *others: Knowledge) -> Knowledge:
-        """This and others as one, see `merged`."""
-        return Knowledge.merged(self, *others)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Knowledge:
@@ -344,7 +338,7 @@ class Knowledge:
         """The same answers, and "no" for each of these concepts and all classes: the encoder does not see them."""
         labels = [str(label) for label in classes]
         struck = [Answer(label, concept, "no", UNSEEN, by, at) for concept in concepts for label in labels]
-        return Knowledge.merged(self, Knowledge.of(struck))
+        return self.merge(Knowledge.of(struck))
 
     @cached_property
     def digest(self) -> str:
@@ -429,7 +423,7 @@ class Knowledge:
             return self
         about = self.about(concepts=[concept])
         moved = Knowledge.__new__(Knowledge)._fill(about.classes, [to], about.photos, about._columns, about._texts)
-        return Knowledge.merged(self.about(concepts=set(self.concepts) - {concept}), moved)
+        return self.about(concepts=set(self.concepts) - {concept}).merge(moved)
 
     def shuffled(self, seed: int = 0) -> Knowledge:
         """A control: the same answers about classes, each concept's given to other classes at random. What it gains in

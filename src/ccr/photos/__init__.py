@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ccr.utils.arrays import paths_of
 from ccr.utils.processes import OnProgress, no_progress
 
 if TYPE_CHECKING:
@@ -38,12 +39,24 @@ class OnPhotos:
 
         A photo that cannot be read has an `error` instead of a class.
         """
-        from ccr.photos.on_photos import predict_several
+        from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, open_photos
+        from ccr.data.store.workers import Decoders, Limits
+        from ccr.encoders.registry import batches, checked_batch_size
+        from ccr.photos.run import Prediction, Predictions, checked_explain, encoder_of_model, predict_samples
 
-        options: dict[str, Any] = {"explain": explain, "workers": workers, "batch_size": batch_size, "tell": tell}
-        return predict_several(self, paths, encoder, **options)
+        explain = checked_explain(explain, self)
+        samples, loaded = open_photos(paths_of(paths)), encoder_of_model(self, encoder)
+        predictions: list[Prediction] = []
+        with Decoders(workers, crop=loaded.crop, limits=Limits(MAX_PIXELS, MAX_BYTES)) as decoders:
+            decoded = decoders.decode(samples)
+            for part in batches(samples, checked_batch_size(batch_size)):
+                predictions += predict_samples(self, loaded, part, decoded, explain=explain, batch_size=batch_size)
+                tell(len(predictions), len(samples), "predicting photos")
+        return Predictions(predictions, explained=explain)
 
-    def explain_image(self, image: Any, *, encoder: Encoder | str | None = None, where: bool = False) -> Explanation:
+    def explain_image(
+        self: Any, image: Any, *, encoder: Encoder | str | None = None, where: bool = False
+    ) -> Explanation:
         """Explanation of the prediction of a photo; a notebook shows the photo next to the sum. It is a path, an image
         of Pillow, or an array (height, width, 3) of uint8.
 
@@ -51,12 +64,17 @@ class OnPhotos:
         """
         if not where:
             return self.explain_images([image], encoder=encoder)[0]
-        from ccr.photos.on_photos import explain_photo
+        from ccr.photos import on_photos
 
-        return explain_photo(self, image, encoder)
+        photo = on_photos.pictures([image])[0][0]
+        explained = on_photos.explain_image(self, on_photos.encoder_of_model(self, encoder), photo)
+        return on_photos.with_thumbnail(explained, photo)
 
-    def explain_images(self, images: Any, *, encoder: Encoder | str | None = None) -> Explanations:
-        """The same for several; what cannot be read is an error."""
-        from ccr.photos.on_photos import explain_several
+    def explain_images(self: Any, images: Any, *, encoder: Encoder | str | None = None) -> Explanations:
+        """Explanations of several photos, as `explain_image` gives them; one that cannot be read is an error."""
+        from ccr.explain import Explanations
+        from ccr.photos import on_photos
 
-        return explain_several(self, images, encoder)
+        opened, names = on_photos.pictures(images)
+        explained = self.explain_many(on_photos.encoder_of_model(self, encoder).embed_images(opened))
+        return Explanations([*map(on_photos.with_thumbnail, explained, opened)], names)

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from PIL import Image
 
-from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, decode, load_image, open_photos
+from ccr.data.datasets import BadImage, decode, load_image
 from ccr.data.datasets.sources import to_rgb, upright
-from ccr.data.store.workers import Decoders, Limits
 from ccr.encoders.patches import occluded_terms
-from ccr.encoders.registry import Encoder, PatchEncoder, batches, checked_batch_size
+from ccr.encoders.registry import Encoder, PatchEncoder
 from ccr.errors import CCRError
-from ccr.explain import Explanation, Explanations, PatchTerms, Way
+from ccr.explain import Explanation, PatchTerms, Way
 from ccr.explain.terms import jpeg_address
-from ccr.photos.run import Prediction, Predictions, checked_explain, encoder_of_model, predict_samples
+from ccr.photos.run import encoder_of_model
 from ccr.utils.arrays import paths_of
 from ccr.utils.processes import OnProgress, no_progress
 
@@ -62,13 +61,6 @@ def explain_image(
     return fitted.explain_patches(patches.smoothed(smoothing) if smoothing else patches)
 
 
-def explain_photo(model: Any, photo: Any, encoder: Encoder | str | None) -> Explanation:
-    """`ConceptModel.explain_image` with `where`."""
-    image = pictures([photo])[0][0]
-    explained = explain_image(model, encoder_of_model(model, encoder), image)
-    return replace(explained, thumbnail=jpeg_address(image, THUMBNAIL, quality=85))
-
-
 def split_image(
     encoder: Encoder, image: Image.Image, *, way: Wanted = "auto", tell: OnProgress = no_progress
 ) -> PatchTerms:
@@ -90,45 +82,13 @@ def why_not_exact(encoder: Encoder) -> str | None:
     return encoder.why_no_patches()
 
 
-# Prediction and explanation of several photos in one call, with all results in memory.
 #: Largest side of the photo beside a sum in a notebook.
 THUMBNAIL = 240
 
 
-def predict_several(
-    model: Any,
-    paths: Any,
-    encoder: Encoder | str | None,
-    *,
-    explain: int,
-    workers: int,
-    batch_size: int,
-    tell: OnProgress,
-) -> Predictions:
-    """`ConceptModel.predict_images`."""
-    explain = checked_explain(explain, model)
-    samples, loaded = open_photos(paths_of(paths)), encoder_of_model(model, encoder)
-    predictions: list[Prediction] = []
-    with Decoders(workers, crop=loaded.crop, limits=Limits(MAX_PIXELS, MAX_BYTES)) as decoders:
-        decoded = decoders.decode(samples)
-        for part in batches(samples, checked_batch_size(batch_size)):
-            predictions += predict_samples(model, loaded, part, decoded, explain=explain, batch_size=batch_size)
-            tell(len(predictions), len(samples), "predicting photos")
-    return Predictions(predictions, explained=explain)
-
-
-def explain_several(model: Any, images: Any, encoder: Encoder | str | None) -> Explanations:
-    """`ConceptModel.explain_images`."""
-    opened, names = pictures(images)
-    rows = encoder_of_model(model, encoder).embed_images(opened)
-    explained = model.explain_many(rows)
-    return Explanations(
-        [
-            replace(item, thumbnail=jpeg_address(image, THUMBNAIL, quality=85))
-            for item, image in zip(explained, opened, strict=True)
-        ],
-        names,
-    )
+def with_thumbnail(explanation: Explanation, image: Image.Image) -> Explanation:
+    """The explanation with its picture beside it, small."""
+    return replace(explanation, thumbnail=jpeg_address(image, THUMBNAIL, quality=85))
 
 
 def pictures(images: Any) -> tuple[list[Image.Image], list[str]]:

@@ -1,4 +1,4 @@
-"""Predictions of photos: what a model says of one, and resumable runs of any number of photos into a file."""
+"""Predictions of photos: those of a model, and resumable runs of any number of photos into a file."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from ccr.data.store import Skipped
 from ccr.data.store.workers import Decoded, Decoders, Limits
 from ccr.encoders.registry import Encoder, check_named, checked_batch_size, load_encoder
 from ccr.errors import CCRError, FormatError, UnreachableError
-from ccr.explain.terms import Contribution, PlainResult, contributions, plain
+from ccr.explain.explanation import terms_of
+from ccr.explain.terms import Contribution, PlainResult, plain
 from ccr.io.files import locked, read_object, read_regular, remove_leftovers, write_json, write_stream
 from ccr.io.format import pack
 from ccr.io.remote import is_url
-from ccr.shown import of_photos
+from ccr.knowledge.shown import of_photos
 from ccr.utils.arrays import to_frame
 from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import to_cell
@@ -204,11 +205,8 @@ def _sum(model: Any, codes: Any, row: int, winner: int, explain: int) -> dict[st
     part = slice(codes.indptr[row], codes.indptr[row + 1])
     columns, values = codes.indices[part], codes.data[part].astype(np.float64)
     weights = model.head.coef[winner, columns].astype(np.float64)
-    known = None if model.confirmed is None else model.confirmed[winner, columns]
-    shown = of_photos(model.shown)
-    likely = None if shown is None else shown.probabilities(values, columns, winner)
-    stated = {} if shown is None else {"stated": shown.stated}
-    terms = contributions([model.names[column] for column in columns], values, weights, known, likely, **stated)
+    names, facts = [model.names[column] for column in columns], (model.confirmed, of_photos(model.shown))
+    terms = terms_of(names, values, columns, weights, winner, *facts, winner)
     bias, others = float(model.head.intercept[winner]), sum(term.contribution for term in terms[explain:])
     total = bias + sum(term.contribution for term in terms)
     return {"logit": total, "bias": bias, "concepts": terms[:explain], "others": float(others)}

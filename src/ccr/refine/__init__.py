@@ -9,19 +9,18 @@ from ccr.refine.options import Epoch, Training
 
 if TYPE_CHECKING:
     from ccr.refine.loop import Callback, Refinement, refine
-    from ccr.refine.measure import Checkpoint, Saved
+    from ccr.refine.measure import Checkpoint
 
 __all__ = [
     "Callback",
     "Checkpoint",
     "Epoch",
     "Refinement",
-    "Saved",
     "Training",
     "refine",
 ]
 
-_HOMES = {"Callback": "loop", "Checkpoint": "measure", "Refinement": "loop", "Saved": "measure", "refine": "loop"}
+_HOMES = {"Callback": "loop", "Checkpoint": "measure", "Refinement": "loop", "refine": "loop"}
 
 
 def __getattr__(name: str) -> Any:

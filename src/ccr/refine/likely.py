@@ -11,18 +11,18 @@ import numpy as np
 from scipy import sparse
 
 from ccr.coding import HardThreshold, ThresholdRule, apply_rule
+from ccr.coding.heads import LinearHead
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.knowledge import NO, YES, Knowledge
+from ccr.knowledge.shown import Shown, Source, fit_shown, stated_from
 from ccr.labels import Labels, store_part, validation_pair
 from ccr.refine.data import Labelled
 from ccr.refine.loop import Refinement, RefinementProblem, solve_head
 from ccr.refine.measure import validate
 from ccr.refine.region import GroundedBound
-from ccr.shown import Shown, Source, fit_shown, stated_from
 from ccr.utils.parameters import is_number
 
 #: Least probabilities of what is added among which held-out images choose, the largest that costs them no more than so

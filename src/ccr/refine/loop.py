@@ -14,9 +14,9 @@ import numpy as np
 from scipy import sparse
 
 from ccr.coding import Coder, ScoreRule, apply_rule, code_size, is_differentiable
+from ccr.coding.heads import LinearHead, fit_softmax, softmax_objective
 from ccr.errors import CCRError
 from ccr.geometry import check_radius, project_to_cap
-from ccr.heads import LinearHead, fit_softmax, softmax_objective
 from ccr.inputs import Embeddings
 from ccr.kernels import StepSettings
 from ccr.refine.data import Candidates, Labelled, Permitted, candidates_for, split
@@ -270,7 +270,7 @@ class Trainer:
         now = Progress(BestEpoch(self.training, 0 if held_out is None else len(held_out.y)), self.start)
         saved = None if checkpoint is None else checkpoint.load(run)
         if saved is not None:
-            self.rows, arrays, rule = unpack(saved, now)
+            self.rows, arrays, rule = unpack(saved, now, self.engine)
             self._rebuild_engine(arrays)
             self.engine.rule = rule
         return now

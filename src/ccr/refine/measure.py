@@ -1,7 +1,7 @@
-"""A training run kept in a folder after every epoch, to be continued bit for bit: safetensors and JSON, never pickle.
+"""Measurements between epochs, the best epoch, and checkpoints, which continue a run bit for bit.
 
-The tensors are written under a new name and `progress.json`, which names them, is replaced last: a crash at any moment
-leaves the epoch before.
+A checkpoint is safetensors and JSON, never pickle. The tensors are written under a new name and `progress.json`, which
+names them, is replaced last: a crash at any moment leaves the epoch before.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -31,15 +31,15 @@ from ccr.coding import (
     rule_to_dict,
     score_rule,
 )
+from ccr.coding.heads import entry_logits
 from ccr.errors import CCRError, FormatError
-from ccr.heads import entry_logits
 from ccr.inputs import Embeddings
 from ccr.io.files import ASIDE, MOST_TENSOR_BYTES, format_errors, read_object, read_regular, write_bytes
-from ccr.io.remote import Place, as_place
+from ccr.io.remote import AnyPath, Place, as_place
 from ccr.kernels import Criterion
 from ccr.metrics import Deviation, distances
 from ccr.refine.data import Candidates, Labelled, largest
-from ccr.refine.engines import Predictor, State
+from ccr.refine.engines import Engine, Predictor, State
 from ccr.refine.options import Epoch, Training
 from ccr.utils.threads import Workers
 
@@ -230,10 +230,11 @@ class Progress:
 
 
 class Saved(NamedTuple):
-    """A run as a checkpoint holds it: arrays by name, and everything else as JSON types."""
+    """A run as a checkpoint holds it: arrays by name, and everything else as JSON types; and where it is."""
 
     arrays: dict[str, np.ndarray]
     values: dict[str, Any]
+    place: AnyPath | str = "the checkpoint"
 
 
 class Checkpoint(Protocol):
@@ -260,17 +261,54 @@ def pack(now: Progress, rows: np.ndarray, engine: dict[str, np.ndarray], rule: S
     return Saved(arrays, {"number": now.number, "rule": rule_to_dict(rule), "kept_rule": rule_to_dict(kept.rule)})
 
 
-def unpack(saved: Saved, now: Progress) -> tuple[np.ndarray, dict[str, np.ndarray], ScoreRule]:
-    """Bring `now` to where the checkpoint is; the rows that are left, the engine's `state_dict` and its rule."""
-    arrays, values = saved
-    now.number = int(values["number"])
-    now.history = [Epoch(int(line[0]), *(float(value) for value in line[1:])) for line in arrays["history"]]
-    now.best.epoch, now.best.improved = (int(value) for value in arrays["best"][:2])
-    now.best.record = float(arrays["best"][2])
-    dictionary, weights, bias = (arrays[f"kept.{name}"] for name in ("dictionary", "weights", "bias"))
-    now.kept = State(dictionary, weights, bias, score_rule(values["kept_rule"]))
-    engine = {name.removeprefix("engine."): array for name, array in arrays.items() if name.startswith("engine.")}
-    return arrays["rows"], engine, score_rule(values["rule"])
+def unpack(saved: Saved, now: Progress, engine: Engine) -> tuple[np.ndarray, dict[str, np.ndarray], ScoreRule]:
+    """Bring `now`, the start of the run with this `engine`, to where the checkpoint is; the rows that are left, the
+    engine's `state_dict` and its rule. A checkpoint with parts that no epoch of the run could have is refused."""
+    with format_errors(saved.place, "hold an epoch of the run", "delete it to start again"):
+        arrays, values, start = dict(saved.arrays), saved.values, now.kept
+        rows, number = _part(arrays, "rows", (None,), np.int64), int(values["number"])
+        inside = len(rows) > 0 and rows[0] >= 0 and rows[-1] < len(start.dictionary) and bool((np.diff(rows) > 0).all())
+        history = _part(arrays, "history", (number, len(fields(Epoch))), np.float64, unknown=True)
+        epoch, improved, record = _part(arrays, "best", (3,), np.float64, unknown=True).tolist()
+        if not inside or history[:, 0].tolist() != list(range(1, number + 1)):
+            raise ValueError("its rows or epochs are not in order")
+        if epoch not in range(1, number + 1) or improved not in range(number + 1):
+            raise ValueError(f"its best epoch is {epoch:g} of {number}")
+        kept = {
+            name: _part(arrays, f"kept.{name}", (*(() if name == "bias" else (len(rows),)), own.shape[-1]), own.dtype)
+            for name, own in (("dictionary", start.dictionary), ("weights", start.weights), ("bias", start.bias))
+        }
+        state = {
+            name: _part(
+                arrays,
+                f"engine.{name}",
+                (len(rows), *own.shape[1:]) if name in engine.by_concept and len(own) else own.shape,
+                own.dtype,
+                unknown=bool(np.isnan(own).any()),
+            )
+            for name, own in engine.state_dict().items()
+        }
+        for part in (kept["dictionary"], state["dictionary"]):
+            if not np.allclose(np.linalg.norm(part, axis=1), 1.0, atol=1e-3):
+                raise ValueError("its concepts are not unit vectors")
+        kept_rule, rule = (score_rule(values[name], len(rows)) for name in ("kept_rule", "rule"))
+        if {type(kept_rule), type(rule)} != {type(start.rule)}:
+            raise ValueError("its rules are of another kind")
+        now.number, now.kept = number, State(**kept, rule=kept_rule)
+        now.history = [Epoch(int(line[0]), *map(float, line[1:])) for line in history]
+        now.best.epoch, now.best.improved, now.best.record = int(epoch), int(improved), record
+    return rows, state, rule
+
+
+def _part(
+    arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int | None, ...], kind: Any, *, unknown: bool = False
+) -> np.ndarray:
+    """The array of this name, which has this shape (None: any number of rows) and type; finite unless `unknown`."""
+    array = arrays[name]
+    fits = array.ndim == len(shape) and all(most in (None, size) for most, size in zip(shape, array.shape, strict=True))
+    if not fits or array.dtype != kind or not (unknown or np.isfinite(array).all()):
+        raise ValueError(f"{name} must be {np.dtype(kind)} {shape} and finite, got {array.dtype} {array.shape}")
+    return array
 
 
 def fingerprint(*parts: Any) -> str:
@@ -305,6 +343,8 @@ class CheckpointFolder:
         if path.exists():
             kept = read_object(path, "be the JSON of a seed", f"delete {self.folder} to start again")
             with format_errors(path, "hold a seed", f"delete {self.folder} to start again"):
+                if not 0 <= int(kept["seed"]) < 1 << 63:
+                    raise ValueError(f"no seed is {kept['seed']}")
                 return int(kept["seed"])
         if not (self.folder / PROGRESS).exists():
             self._check_free()
@@ -347,7 +387,7 @@ class CheckpointFolder:
                 f"{self.folder} holds a checkpoint of a run with other data or settings: choose another folder, or "
                 "delete it to start again"
             )
-        return Saved(self._arrays(progress), progress)
+        return Saved(self._arrays(progress), progress, self.folder)
 
     def _arrays(self, progress: Mapping[str, Any]) -> dict[str, np.ndarray]:
         path = self.folder / Path(str(progress.get("tensors"))).name

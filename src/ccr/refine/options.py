@@ -113,7 +113,7 @@ class Training:
         adaptive = self.optimizer == "adaptive"
         head = (0.03 if adaptive else 1.0) if self.head_rate is None else self.head_rate
         automatic = STRIDE * min(radius, 0.1) if adaptive else 1e-4
-        return head, automatic if self.dictionary_rate is None else self.dictionary_rate
+        return float(head), float(automatic if self.dictionary_rate is None else self.dictionary_rate)
 
     def kept_weights(self, n: int, epoch: int, epochs: int) -> int | None:
         """Weights that each class keeps in this epoch, of n; None: all."""

@@ -192,17 +192,15 @@ class GroundedBound:
         return ground(texts, answered.replaced(change, shows)) - ground(texts, answered)
 
 
-def measure_transfer(
-    knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = None, *, grounded: bool = True
-) -> dict[str, float]:
+def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = None) -> dict[str, float]:
     """The transfer of each concept by name, on training images X (m, d) and labels y (m,), or a store, in the images'
-    metric, `grounded` or by the text alone; NaN where it cannot be measured."""
+    metric; NaN where it cannot be measured."""
     labels = number_labels(labels_of(X, y), len(Embeddings(X)))
     space = Space.fit_metric(concepts.embeddings, X, shrinkage=0.5)
     train, classes = split(space.images(X), labels.y, None, None)[0], labels.classes.tolist()
     photos = _photo_evidence(knowledge, train, X, concepts.names)
     answers, groups = knowledge.aligned(classes, concepts.names), class_groups(train, len(classes))
-    found = transfer(space.own_texts(concepts.embeddings), answers, groups, photos, grounded=grounded)
+    found = transfer(space.own_texts(concepts.embeddings), answers, groups, photos)
     return dict(zip(concepts.names, found.tolist(), strict=True))
 
 

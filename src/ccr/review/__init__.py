@@ -2,12 +2,11 @@
 
 from ccr.review.decisions import Decision, Decisions
 from ccr.review.questions import Review, ReviewEvidence, ReviewQuestion
-from ccr.review.rounds import OutOfFold, ReviewRound, out_of_fold, refit, review_round, review_rows, sign, unsigned
+from ccr.review.rounds import ReviewRound, out_of_fold, refit, review_round, review_rows, sign, unsigned
 
 __all__ = [
     "Decision",
     "Decisions",
-    "OutOfFold",
     "Review",
     "ReviewEvidence",
     "ReviewQuestion",

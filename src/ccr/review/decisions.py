@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,6 +43,8 @@ TRUSTED = ("person", "file", UNSEEN)
 #: another machine a text moves by about 1e-6; taught by other photos it moves by more than `SAME` units.
 SKETCH, STEP, SAME = 16, 1e-4, 10
 _DIGEST = re.compile("(?:[0-9a-fA-F]{4})*")
+#: Reviewers whose answers are compared with each other's, at most: pairs grow with their square.
+MOST_COMPARED = 20
 #: Between the names of reviewers who agree.
 _JOIN = " and "
 #: State of a log that was not read yet.
@@ -50,7 +53,7 @@ _REMEDY = "mend or delete that line; the others stay as they are"
 
 
 @dataclass(frozen=True)
-class Decision:
+class Decision(PlainResult):
     """One answer of one reviewer to "the class `label` shows `concept`?"; `label` None is every class at once.
 
     `model` is the digest of the model that made the claim, `digest` that of the concept (`concept_digests`): a concept
@@ -67,12 +70,9 @@ class Decision:
     model: str = ""
     digest: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields of a line."""
-        return {"class" if name == "label" else name: value for name, value in vars(self).items()}
 
-
-class Vote(NamedTuple):
+@dataclass(frozen=True)
+class Vote:
     """One reviewer's answer about a claim; `source` is person, or the source that a table of knowledge names."""
 
     by: str
@@ -306,22 +306,18 @@ class Decisions:
         return Knowledge.of([*rest, *(one for one in said if one is not None)])
 
     def agreements(self) -> tuple[ReviewerAgreement, ...]:
-        """Agreement of each pair of reviewers."""
-        return tuple(self.agreement(*pair) for pair in combinations(self.reviewers, 2))
+        """Agreement of each pair of reviewers; of many reviewers, of the `MOST_COMPARED` who answered most."""
+        most = {by for by, _ in Counter(one.by for one in self.effective).most_common(MOST_COMPARED)}
+        said = {by: self._said(by) for by in self.reviewers if by in most}
+        return tuple(_agreement(*pair, said) for pair in combinations(said, 2))
 
     def agreement(self, first: str, second: str) -> ReviewerAgreement:
         """Agreement of two reviewers on what both answered; a concept that both struck counts as one question."""
-        said = [self._said(by) for by in (first, second)]
-        asked = {question for one in said for question in one}
-        pairs = [(_answer(said[0], *question), _answer(said[1], *question)) for question in sorted(asked, key=str)]
-        both = [(one, two) for one, two in pairs if one is not None and two is not None]
-        share = sum(one == two for one, two in both) / len(both) if both else None
-        return ReviewerAgreement(first, second, len(both), share, cohens_kappa(both))
+        return _agreement(first, second, {by: self._said(by) for by in (first, second)})
 
-    def disputes(self, *, known: Knowledge | None = None, classes: Iterable[Any] | None = None) -> tuple[Dispute, ...]:
-        """The claims on which somebody says yes and somebody else no; `classes` as for `knowledge`."""
-        every = [str(label) for label in classes] if classes is not None else self._labels
-        asked = {(label, one.concept) for one in self for label in (every if one.label is None else [one.label])}
+    def disputes(self, *, known: Knowledge | None = None) -> tuple[Dispute, ...]:
+        """The claims on which somebody says yes and somebody else no."""
+        asked = {(label, one.concept) for one in self for label in (self._labels if one.label is None else [one.label])}
         found = [Dispute(label, concept, self.votes(label, concept, known=known)) for label, concept in sorted(asked)]
         return tuple(one for one in found if self.verdict(one.votes) == "disputed")
 
@@ -461,6 +457,16 @@ def _name_now(one: Decision, digests: Mapping[str, str]) -> str | None:
     if not one.digest:
         return None
     return next((name for name, digest in digests.items() if same_concept(one.digest, digest)), None)
+
+
+def _agreement(
+    first: str, second: str, said: Mapping[str, Mapping[tuple[str | None, str], Reply]]
+) -> ReviewerAgreement:
+    asked = {**said[first], **said[second]}
+    pairs = [(_answer(said[first], *question), _answer(said[second], *question)) for question in sorted(asked, key=str)]
+    both = [(one, two) for one, two in pairs if one is not None and two is not None]
+    share = sum(one == two for one, two in both) / len(both) if both else None
+    return ReviewerAgreement(first, second, len(both), share, cohens_kappa(both))
 
 
 def _answer(said: Mapping[tuple[str | None, str], Reply], label: str | None, concept: str) -> Reply | None:

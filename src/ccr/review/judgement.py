@@ -20,7 +20,7 @@ import numpy as np
 
 from ccr.errors import CCRError, FormatError
 from ccr.explain.terms import plain
-from ccr.io.files import lock, read_regular, write_text
+from ccr.io.files import format_errors, lock, read_regular, write_text
 from ccr.metrics import SHOWN, Interval, cohens_kappa
 from ccr.utils.texts import check_name, did_you_mean, visible
 
@@ -38,8 +38,6 @@ UNNAMED = ""
 ROUNDS = 4000
 #: Counts of photos that are drawn at once, and photos of a sheet, at most: a file of 30 MB could ask for 32 GB of them.
 DRAWN, MOST_PHOTOS = 1 << 24, 100_000
-#: Errors of reading JSON that has other parts than expected.
-_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ class Sheet:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Sheet:
         """Read a sheet, also one of earlier versions, with one judge and without facts; a malformed one is an error."""
-        try:
+        with format_errors(path, "be a sheet of claims", "give a file that `ccr judge MODEL... STORE --out` wrote"):
             plain = json.loads(read_regular(Path(path)))
             photos = tuple(
                 JudgedPhoto(int(one["row"]), _text(one.get("class")), _text(one.get("path")), tuple(one["verdicts"]))
@@ -142,13 +140,6 @@ class Sheet:
             given |= {judge: tuple(one.get(judge, {}) for one in named) for judge in judges}
             facts = {name: value for name, value in plain.items() if name not in ("photos", "made_by")}
             _check(path, photos, made_by, given)
-        except CCRError:
-            raise
-        except _MALFORMED as error:
-            what = f"no {error}" if isinstance(error, KeyError) else error
-            raise FormatError(
-                f"{path} is not a sheet of claims ({what}): give a file that `ccr judge MODEL... STORE --out` wrote"
-            ) from error
         kept = {
             judge: tuple({claim: verdict for claim, verdict in one.items() if verdict} for one in verdicts)
             for judge, verdicts in given.items()
@@ -211,7 +202,7 @@ def record(path: str | os.PathLike[str], judge: str, given: Mapping[tuple[int, s
 
 def read_answers(path: str | os.PathLike[str], sheet: Sheet) -> tuple[str, dict[tuple[int, str], str]]:
     """The judge and the verdicts of a file that the page of `sheet` saved; claims without a verdict are left out."""
-    try:
+    with format_errors(path, "be a file of verdicts", "give what the button of the page saved"):
         plain = json.loads(read_regular(Path(path)))
         digest, judge, rows = plain["sheet"], str(plain.get("judge", "")).strip(), plain["verdicts"]
         if digest != sheet.digest:
@@ -224,12 +215,6 @@ def read_answers(path: str | os.PathLike[str], sheet: Sheet) -> tuple[str, dict[
             for claim, verdict in zip(photo.claims, verdicts, strict=True)
             if verdict
         }
-    except CCRError:
-        raise
-    except _MALFORMED as error:
-        raise FormatError(
-            f"{path} is not a file of verdicts ({error}): give what the button of the page saved"
-        ) from error
     return judge, given
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.explain.claims import Claim
-from ccr.explain.terms import plain, plain_fields, position
+from ccr.explain.terms import PlainResult, position
 from ccr.io.provenance import whole_list
 from ccr.knowledge import Knowledge
 from ccr.knowledge.grounding import UNKNOWN_SHARE, evidence, ground
@@ -208,7 +208,7 @@ MINE, OTHERS = 6, 4
 
 
 @dataclass(frozen=True)
-class ReviewQuestion:
+class ReviewQuestion(PlainResult):
     """The claim that the class `label` shows `concept`, with its `state` in the review and the `votes` about it.
 
     `weight` is that of the model; None for a concept that is not a reason of the class yet, but next in line.
@@ -224,16 +224,6 @@ class ReviewQuestion:
     def sentence(self) -> str:
         """The question in words."""
         return f"{self.label} shows {self.concept}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {
-            "class": plain(self.label),
-            "concept": self.concept,
-            "weight": plain(self.weight),
-            "state": self.state,
-            "votes": [vote._asdict() for vote in self.votes],
-        }
 
 
 class Review:
@@ -343,7 +333,7 @@ class Review:
 
 
 @dataclass(frozen=True)
-class ClaimPhotos:
+class ClaimPhotos(PlainResult):
     """Evidence of images on "the class `label` shows `concept`".
 
     `mine` are rows of the class's images that show it most, `others` rows of other classes' images that show it most:
@@ -362,11 +352,6 @@ class ClaimPhotos:
     adds: float | None = None
     accuracy: float | None = None
     accuracy_without: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        fields = plain_fields(self)
-        return {"class": fields.pop("label"), **fields}
 
 
 class ReviewEvidence:

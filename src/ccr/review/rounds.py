@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ from ccr.explain.claims import Claim
 from ccr.explain.terms import plain
 from ccr.io.provenance import Signature, Statement, whole_list
 from ccr.knowledge import UNSEEN, Knowledge
-from ccr.labels import store_part, validation_pair
+from ccr.labels import store_part, take_rows, validation_pair
 from ccr.model import ConceptModel
 from ccr.refine import Callback
 from ccr.refine.region import Claims
@@ -38,12 +37,11 @@ def sign(
     by: str,
     policy: Policy = "one",
     known: Knowledge | None = None,
-    at: str | None = None,
 ) -> ConceptModel:
     """The model with a signature; an error that names the claims that are not confirmed, if there are any.
 
-    `known` is a table whose answers by people count, too, by default the model's own knowledge; `at` is now. What
-    others have written into the log by now counts.
+    `known` is a table whose answers by people count, too, by default the model's own knowledge. What others have
+    written into the log by now counts.
     """
     check_name(by, "who signs")
     if not by.strip():
@@ -58,7 +56,7 @@ def sign(
         raise CCRError("the model makes no claim, so there is nothing to sign: it has no positive weight")
     made = Signature(
         by.strip(),
-        at or timestamp(),
+        timestamp(),
         policy,
         tuple(_statement(one) for one in claims),
         tuple(_never(review)),
@@ -264,7 +262,6 @@ def out_of_fold(
     *,
     folds: int = FOLDS,
     groups: Any = None,
-    random_state: int = 0,
     tell: OnProgress | None = None,
 ) -> OutOfFold:
     """Predictions for images (X, y), or a store, that the model was trained on: `folds` refits by its own settings and
@@ -283,19 +280,19 @@ def out_of_fold(
     if own is not None:
         groups, folds = own, min(folds, len(np.unique(own)))
     divide = _folds if groups is None else partial(_group_folds, np.asarray(groups))
-    fold = divide(numbers, folds, random_state)
+    fold = divide(numbers, folds)
     folds = int(fold.max()) + 1
     labels, known = model.classes[numbers], _of_classes(model.provenance.knowledge, X)
     probabilities = np.zeros((len(numbers), len(model.classes)))
     for number in range(folds):
         if tell is not None:
-            tell(number, folds, "fitting without a part")
+            tell(number, folds, "measuring accuracy by refits")
         held, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        fitted = refit(model, _rows(X, rest), labels[rest], knowledge=known)
+        fitted = refit(model, take_rows(X, rest), labels[rest], knowledge=known)
         columns = np.searchsorted(model.classes, fitted.classes)
-        probabilities[np.ix_(held, columns)] = fitted.predict_proba(_rows(X, held))
+        probabilities[np.ix_(held, columns)] = fitted.predict_proba(take_rows(X, held))
     if tell is not None:
-        tell(folds, folds, "fitting without a part")
+        tell(folds, folds, "measuring accuracy by refits")
     winner = probabilities.argmax(axis=1)
     return OutOfFold(probabilities, model.classes[winner], fold, winner == numbers)
 
@@ -360,10 +357,10 @@ def _accuracy(model: ConceptModel, X: Any, numbers: np.ndarray) -> float:
     return float((np.searchsorted(model.classes, model.predict(X)) == numbers).mean())
 
 
-def _folds(numbers: np.ndarray, folds: int, seed: int) -> np.ndarray:
+def _folds(numbers: np.ndarray, folds: int) -> np.ndarray:
     """The fold of each image (m,): the images of a class, in random order, are dealt out in turn, and the next class
     goes on where it stopped."""
-    order = np.random.default_rng(seed).permutation(len(numbers))
+    order = np.random.default_rng(0).permutation(len(numbers))
     order = order[np.argsort(numbers[order], kind="stable")]
     fold = np.empty(len(numbers), np.int64)
     fold[order] = np.arange(len(numbers)) % folds
@@ -376,7 +373,7 @@ def _own_groups(X: Any) -> np.ndarray | None:
     return None if groups is None or len(np.unique(groups)) == len(groups) else groups
 
 
-def _group_folds(groups: np.ndarray, numbers: np.ndarray, folds: int, seed: int) -> np.ndarray:
+def _group_folds(groups: np.ndarray, numbers: np.ndarray, folds: int) -> np.ndarray:
     """The fold of each image (m,): whole groups, classes as evenly as they allow."""
     from sklearn.model_selection import StratifiedGroupKFold  # half a second that only refits wait for
 
@@ -387,16 +384,10 @@ def _group_folds(groups: np.ndarray, numbers: np.ndarray, folds: int, seed: int)
             f"{folds} folds need at least as many groups, and two, got {len(np.unique(groups))}: ask for fewer folds, "
             "or give images of more objects"
         )
-    divided, fold = StratifiedGroupKFold(folds, shuffle=True, random_state=seed), np.empty(len(numbers), np.int64)
+    divided, fold = StratifiedGroupKFold(folds, shuffle=True, random_state=0), np.empty(len(numbers), np.int64)
     for number, (_, held) in enumerate(divided.split(numbers, numbers, groups)):
         fold[held] = number
     return np.unique(fold, return_inverse=True)[1]  # few groups of a class may leave a fold empty
-
-
-def _rows(X: Any, rows: np.ndarray) -> Any:
-    """Selection of rows of X, as a store if it is one: photos are known by a store's paths."""
-    select: Callable[..., Any] | None = store_part(X, "select")
-    return X[rows] if select is None else X.select(rows=rows)
 
 
 def _of_classes(knowledge: Knowledge | None, X: Any) -> Knowledge | None:

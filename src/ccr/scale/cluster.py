@@ -1,4 +1,4 @@
-"""The fits of a sweep or a comparison as tasks of a Ray cluster, one fit a task."""
+"""Connecting to a Ray cluster, its actors and its errors; and the fits of a study as tasks, one fit a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from ccr.errors import CCRError, MissingExtraError, UnreachableError
+from ccr.errors import CCRError, UnreachableError
+from ccr.utils.arrays import import_extra
 from ccr.utils.processes import Done
 
 
@@ -55,7 +56,7 @@ OBJECT_STORE_BYTES = 400 << 20
 def connected(address: str = "auto") -> Iterator[Any]:
     """Ray, connected to the cluster at an address; "auto": to the one that runs on this machine, or else to a new one
     of all its cores, which ends with the block; "local": always a new one. A connection that there is stays."""
-    ray = _ray()
+    ray = import_extra("ray", "scale", "a Ray cluster needs ray")
     if ray.is_initialized():
         yield ray
         return
@@ -70,16 +71,6 @@ def connected(address: str = "auto") -> Iterator[Any]:
         ray.shutdown()
         if mode is None:  # another cluster may demand no token
             os.environ.pop("RAY_AUTH_MODE", None)
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtraError(
-            'a Ray cluster needs the extra "scale": pip install -c constraints.txt "ccr-xai[scale]"'
-        ) from error
-    return ray
 
 
 def _connect(ray: Any, address: str) -> None:

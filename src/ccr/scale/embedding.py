@@ -8,10 +8,7 @@
 
 from __future__ import annotations
 
-import io
-import json
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,20 +22,18 @@ from ccr.data.store import EmbedSummary, layout
 from ccr.data.store.embedding import (
     BATCHES_PER_CHUNK,
     Progress,
-    check_same_files,
-    check_same_plan,
     describe,
+    is_finished,
     make_plan,
     prepared,
     summarise,
 )
-from ccr.data.store.matrix import Totals, finish, refuse_empty, remove_progress, write_shard
-from ccr.data.store.workers import ChunkBuilder, Decoded, FirstRow, Limits
+from ccr.data.store.matrix import Totals, finish, refuse_empty, write_shard
+from ccr.data.store.workers import Chunk, ChunkBuilder, Decoded, FirstRow, Limits
 from ccr.encoders import Encoder
 from ccr.encoders.registry import checked_batch_size
 from ccr.errors import CCRError, UnreachableError
-from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
-from ccr.io.remote import AnyPath, Place, as_place
+from ccr.io.remote import AnyPath, as_place
 from ccr.scale.cluster import connected, driver_actor, task_errors
 from ccr.scale.prediction import EncoderOfNode, Member, answers
 
@@ -117,17 +112,15 @@ class Task:
 
 
 @dataclass(frozen=True)
-class StorePart:
-    """Rows of a part: embeddings (rows, d), the numbers of their samples, and for rows left open the sample that has
+class StorePart(Chunk):
+    """A chunk whose rows come with the numbers of their samples; for rows left open, `firsts` has the sample that has
     their content first, else -1."""
 
-    embeddings: np.ndarray
     samples: np.ndarray
     firsts: np.ndarray
-    metadata: list[dict[str, Any]]
-    skipped: list[dict[str, str]]
-    reused: int
-    crossing: int
+
+    def is_sound(self) -> bool:
+        return len(self.samples) == len(self.firsts) == len(self.metadata)
 
     def is_of(self, task: Task) -> bool:
         """Whether every row of the part has its sample's content now, and the first occurrences that the part says."""
@@ -137,42 +130,13 @@ class StorePart:
 
     def facts(self) -> dict[str, Any]:
         """Counts of this part that add up to the totals of the store."""
-        return {
-            "rows": len(self.metadata),
-            "skipped": self.skipped,
-            "reused": self.reused,
-            "crossing": self.crossing,
-            "splits": dict(Counter(row["split"] for row in self.metadata if row["split"] is not None)),
-            "labels": dict(Counter(row["label"] for row in self.metadata if row["label"] is not None)),
-        }
-
-    def save(self, path: AnyPath) -> None:
-        facts = {name: getattr(self, name) for name in ("metadata", "skipped", "reused", "crossing")}
-        stream = io.BytesIO()
-        text = np.frombuffer(json.dumps(facts).encode(), np.uint8)
-        np.savez(stream, embeddings=self.embeddings, samples=self.samples, firsts=self.firsts, facts=text)
-        write_bytes(path, stream.getvalue())
+        totals = Totals()
+        totals.add(self)
+        return vars(totals)
 
 
 def part_path(folder: AnyPath, number: int) -> AnyPath:
     return folder / layout.PROGRESS / f"part_{number}.npz"
-
-
-def load_part(path: AnyPath, dimension: int, dtype: str) -> StorePart | None:
-    """The part that was saved; None where there is none, or a damaged one: it is made again."""
-    try:
-        if isinstance(path, Place) and not path.is_file():
-            return None
-        with np.load(io.BytesIO(read_regular(path, MOST_TENSOR_BYTES)), allow_pickle=False) as archive:
-            facts = json.loads(archive["facts"].tobytes())
-            part = StorePart(archive["embeddings"], archive["samples"], archive["firsts"], **facts)
-        rows = len(part.metadata)
-        whole = part.embeddings.shape == (rows, dimension) and part.embeddings.dtype == dtype
-        return part if whole and len(part.samples) == len(part.firsts) == rows else None
-    except UnreachableError:
-        raise
-    except Exception:
-        return None
 
 
 def make_part(task: Task, decoded: Iterable[Decoded], encoder: Encoder, plan: dict[str, Any], chunk: int) -> StorePart:
@@ -201,7 +165,7 @@ def make_part(task: Task, decoded: Iterable[Decoded], encoder: Encoder, plan: di
         skipped += made.skipped
         reused, crossing = reused + made.reused, crossing + made.crossing
     counts = (np.array(numbers, np.int64), np.array(firsts, np.int64))
-    return StorePart(np.concatenate(embeddings), *counts, metadata, skipped, reused, crossing)
+    return StorePart(np.concatenate(embeddings), metadata, skipped, reused, crossing, *counts)
 
 
 def _check(sample: Sample, item: Decoded, content: bytes) -> None:
@@ -268,7 +232,7 @@ def write_rows(folder: str, number: int, wanted: Sequence[tuple[int, int, int]],
 
     @lru_cache(maxsize=64)
     def part(which: int) -> StorePart:
-        loaded = load_part(part_path(place, which), shape.dimension, shape.dtype)
+        loaded = StorePart.load(part_path(place, which), shape.dimension, shape.dtype)
         if loaded is None:
             raise UnreachableError(f"part {which} of {folder} was damaged meanwhile: run the same command again")
         return loaded
@@ -333,10 +297,7 @@ def embed(
             dataset = split_dataset(dataset, val=val, test=test, seed=seed, contents=identities(dataset, contents))
         sizes = {"batch_size": checked_batch_size(batch_size), "shard_size": shard_size, "max_pixels": max_pixels}
         plan = make_plan(dataset, encoder, dtype=dtype, max_bytes=max_bytes, **sizes)
-        if (folder / layout.DESCRIPTION).is_file():
-            check_same_plan(folder, layout.read_json(folder / layout.DESCRIPTION).get("plan"), plan)
-            check_same_files(folder, dataset, Limits(max_pixels, max_bytes))
-            remove_progress(folder)
+        if is_finished(folder, dataset, plan):
             return summarise(folder, strict, len(dataset), 0, started)
         with prepared(folder, plan):
             job = _Job(ray, folder, plan, dataset, encoder)
@@ -412,7 +373,7 @@ class EmbedParts(Member):
         check_shared(self.folder)
         path, encoder = part_path(self.folder, number), self.encoder.get()
         task: Task = ray.get(self.actor.task.remote(number))
-        part = load_part(path, encoder.dimension, str(self.plan["dtype"]))
+        part = StorePart.load(path, encoder.dimension, str(self.plan["dtype"]))
         resumed = part is not None and part.is_of(task)
         if part is None or not resumed:
             part = make_part(task, self.encoder.decoded(task.samples), encoder, self.plan, self.chunk)

@@ -151,15 +151,7 @@ def predict(
     run = photos_run(model, samples, encoder, out, explain=explain, batch_size=batch_size, limits=limits, tell=tell)
     arguments = {"encoder": encoder.name, "fingerprint": encoder.fingerprint, "batch_size": batch_size}
     arguments |= {"limits": tuple(limits), "explain": explain}
-    with connected(address) as ray, task_errors(ray):
-
-        def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
-            if numbers:
-                actor = driver_actor(ray, ItemActor, [_from_anywhere(sample) for sample in samples], run.size)
-                own_arguments = arguments | {"actor": actor, "model": ray.put(model)}
-                yield from _predictions(answers(ray, PredictPhotos, numbers, workers, own_arguments), run)
-
-        return run.write(make)
+    return _written(run, model, list(map(_from_anywhere, samples)), PredictPhotos, arguments, address, workers)
 
 
 def predict_store(
@@ -174,17 +166,26 @@ def predict_store(
 ) -> PredictSummary:
     """The same of photos whose embeddings are in a store, which all nodes must see."""
     run, paths = store_run(model, store, out, explain=explain, tell=tell)
+    arguments = {"store": store, "size": run.size, "explain": explain}
+    return _written(run, model, paths, PredictRows, arguments, address, workers)
+
+
+def _written(
+    run: Run,
+    model: Any,
+    items: Sequence[Any],
+    member: type[Member],
+    arguments: dict[str, Any],
+    address: str,
+    workers: int | None,
+) -> PredictSummary:
+    """Write the run's file, its chunks of items predicted by members of a pool."""
     with connected(address) as ray, task_errors(ray):
 
         def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
             if numbers:
-                arguments = {
-                    "actor": driver_actor(ray, ItemActor, paths, run.size),
-                    "model": ray.put(model),
-                    "store": store,
-                }
-                arguments |= {"size": run.size, "explain": explain}
-                yield from _predictions(answers(ray, PredictRows, numbers, workers, arguments), run)
+                own = {"actor": driver_actor(ray, ItemActor, items, run.size), "model": ray.put(model), **arguments}
+                yield from _predictions(answers(ray, member, numbers, workers, own), run)
 
         return run.write(make)
 

@@ -54,12 +54,12 @@ def knowledge_in_words(found: Evaluation) -> str:
     """What was measured of a model that was fitted with knowledge: its claims, truth, transfer and text fidelity."""
     assert found.claims is not None
     parts = [claims_in_words(found.claims)]
-    if (truth := found.truth_to_tell) is not None:
+    if found.truth is not None and found.is_told:
         unknown = f" ({found.unanswered:.1%} have none)" if found.unanswered else ""
-        parts.append(f"{truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class")
+        parts.append(f"{found.truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class")
     if found.without_reason:
         parts.append(f"{found.without_reason:.1%} of the images show none of the concepts that the model may use")
-    if found.transfer is not None:
+    if found.transfer is not None and found.is_told:
         parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
     if found.text_fidelity is not None:
         mean, least = map(fidelity_text, found.text_fidelity)
@@ -226,6 +226,22 @@ class DemoMeasured(NamedTuple):
     truth: Sequence[Sequence[float]]
     probe: float
 
+    def rows(self) -> list[tuple[str, ...]]:
+        """Cells of a table: the model, mean, least and largest accuracy, and the truth of what it shows."""
+        plain, known, (without, told, mixed) = self.plain, self.known, self.truth
+        rows: tuple[tuple[str, Sequence[float], Sequence[float]], ...] = (
+            ("baseline (concepts stay)", plain.baseline, ()),
+            ("its head refitted by L-BFGS", plain.refitted, ()),
+            ("CCR without knowledge", plain.refined, without),
+            ("CCR with knowledge", known.refined, told),
+            ("control: that knowledge shuffled", self.shuffled.refined, mixed),
+        )
+        cells: list[tuple[str, ...]] = []
+        for name, found, true in rows:
+            spread = (f"{share:.1%}" for share in (np.mean(found), min(found), max(found)))
+            cells.append((name, *spread, f"{np.mean(true):.0%}" if true else ""))
+        return [*cells, ("linear probe (no explanation)", f"{self.probe:.1%}", "", "", "")]
+
 
 class DemoPhotos(NamedTuple):
     """Test photos to show: the surest right prediction, with and without knowledge, the surest wrong one, a gallery."""
@@ -238,23 +254,6 @@ class DemoPhotos(NamedTuple):
 
 def demo_page(measured: DemoMeasured, photos: DemoPhotos, facts: Sequence[tuple[str, str]]) -> str:
     """The page of the demo as HTML; `facts` are (name, value)."""
-    gain, known, truth = measured.plain, measured.known, measured.truth
-    rows = [
-        ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
-        ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
-        ("CCR: concepts refined", *_spread(gain.refined), f"{np.mean(truth[0]):.0%}"),
-        (
-            "CCR with knowledge: says only what is confirmed of the class",
-            *_spread(known.refined),
-            f"{np.mean(truth[1]):.0%}",
-        ),
-        (
-            "control: that knowledge shuffled, so that it is nonsense",
-            *_spread(measured.shuffled.refined),
-            f"{np.mean(truth[2]):.0%}",
-        ),
-        ("linear probe: no concepts, no explanation", f"{measured.probe:.1%}", "", ""),
-    ]
     cards = [page.explanation_card(item.explanation, item.image, truth=item.truth, top=6) for item in photos.gallery]
     body = [
         "<h1>Fruit by concepts</h1>",
@@ -266,8 +265,8 @@ def demo_page(measured: DemoMeasured, photos: DemoPhotos, facts: Sequence[tuple[
         "<h2>The same photo, without knowledge</h2>",
         "<p>This model says whatever tells its classes apart, true or not; nobody was asked.</p>",
         _featured(photos.untold),
-        f"<h2>Test accuracy over {len(gain.seeds)} seeds</h2>",
-        page.table(("model", "mean", "min to max", "true"), rows),
+        f"<h2>Test accuracy over {len(measured.plain.seeds)} seeds</h2>",
+        page.table(("model", "mean", "min", "max", "true"), measured.rows()),
         '<p class="muted">true: share of the five concepts shown first that a table, written by hand, says are true '
         "of the photo's kind of fruit. The model of this page was fitted with the same table, so that what it shows is "
         "untrue by it only where a prediction is wrong. \u2713: the table confirms the concept for the predicted kind "
@@ -289,10 +288,6 @@ def _featured(item: ShownPhoto) -> str:
     mistaken = str(item.truth) != str(item.explanation.prediction)
     against = item.explanation.contrast(item.truth) if mistaken else None
     return page.explanation_card(item.explanation, item.image, truth=item.truth, against=against, top=12, big=True)
-
-
-def _spread(accuracies: Sequence[float]) -> tuple[str, str]:
-    return f"{np.mean(accuracies):.1%}", f"{min(accuracies):.1%} to {max(accuracies):.1%}"
 
 
 # Pages that are answered offline: claims of a sheet to judge, and questions about photos. Their scripts and styles are

@@ -160,7 +160,7 @@ def legend(where: Where, scales: Sequence[float]) -> str:
 def scales_in_words(scales: Sequence[float]) -> str:
     """Both scales of `scales_of` in a sentence."""
     whole, single = scales[0], scales[-1]
-    concepts = "" if single == whole else f", of {-single:+.3f} to {single:+.3f} in those of single concepts"
+    concepts = "" if single == whole else f", in the maps of single concepts {-single:+.3f} to {single:+.3f}"
     return f"from orange (against) to blue (for): {-whole:+.3f} to {whole:+.3f} of the logit per patch{concepts}"
 
 

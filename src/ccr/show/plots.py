@@ -128,9 +128,11 @@ def explanation(
     against: Contrast | None = None,
     top: int = 10,
     truth: Any | None = None,
+    name: str = "",
 ) -> Figure:
-    """A prediction: the image, and the sum that made it: contribution = code x weight, largest effect first; below, why
-    the class and not the one that it is `against`. Blue speaks for the class, orange against it."""
+    """A prediction: the image, called by its `name`, and the sum that made it: contribution = code x weight, largest
+    effect first; below, why the class and not the one that it is `against`. Blue speaks for the class, orange against
+    it."""
     rows = sum_rows(explained.bias, explained.contributions, top, informed=explained.informed)
     nothing = "" if explained.contributions else f": {NO_REASON}"
     sums = [(_headline(explained, truth) + nothing, "weight", rows)]
@@ -146,6 +148,7 @@ def explanation(
         halves: Any = figure.subfigures(1, 2, width_ratios=[3.3, width - 3.3])
         beside, axes = halves[1], halves[0].subplots()
         axes.imshow(np.asarray(image))
+        set_title(axes, shortened(name, LONGEST_CAPTION), 9)
         axes.set_axis_off()
     parts = np.atleast_1d(np.asarray(beside.subfigures(len(sums), 1, height_ratios=heights)))
     for part, (title, weight, shown) in zip(parts, sums, strict=True):
@@ -186,10 +189,16 @@ def _marked(row: SumRow) -> str:
 
 
 def located(
-    explained: Explanation, image: Image.Image, *, against: Contrast | None = None, top: int = 6, truth: Any = None
+    explained: Explanation,
+    image: Image.Image,
+    *,
+    against: Contrast | None = None,
+    top: int = 6,
+    truth: Any = None,
+    name: str = "",
 ) -> Figure:
-    """The picture, and where its class's logit and each of the `top` contributions come from; the contributions share a
-    colour scale."""
+    """The picture, with its `name` below, and where its class's logit and each of the `top` contributions come from;
+    the contributions share a colour scale."""
     where = explained.where
     if where is None:
         raise CCRError("the explanation has no maps: make it from the picture, by ccr.photos.on_photos.explain_image")
@@ -200,15 +209,16 @@ def located(
     halves: Any = figure.subfigures(2, 1, height_ratios=[3.1 * down, 1.3])
     axes = np.asarray(halves[0].subplots(down, ACROSS, squeeze=False)).ravel()
     verdict = "" if truth is None or str(truth) == str(explained.prediction) else f" (it is {shortened(truth)})"
-    drawn = [(f"{shortened(explained.prediction)}, {percent(explained.probability)}{verdict}", "", picture)]
+    headline = f"{shortened(explained.prediction)}, {percent(explained.probability)}{verdict}"
+    drawn = [(headline, shortened(name, LONGEST_CAPTION), picture)]
     drawn += [
-        (shortened(name, LONGEST_CAPTION), parts(item), overlay(picture, item.map, scale))
-        for (name, item), scale in zip(maps, scales, strict=True)
+        (shortened(kind, LONGEST_CAPTION), parts(item), overlay(picture, item.map, scale))
+        for (kind, item), scale in zip(maps, scales, strict=True)
     ]
     for axis, (heading, below, shown) in zip(axes, drawn, strict=False):
         axis.imshow(np.asarray(shown))
         set_title(axis, heading, 9)
-        axis.text(0, -0.04, below, transform=axis.transAxes, va="top", fontsize=7, color=INK)
+        axis.text(0, -0.04, below, transform=axis.transAxes, va="top", fontsize=7, color=INK, parse_math=False)
     for axis in axes:
         axis.set_axis_off()
     colours = LinearSegmentedColormap.from_list("for-against", [AGAINST, "#dddddd", FOR])

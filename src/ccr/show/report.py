@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +42,9 @@ from ccr.show.pictures import TINY, Pictures
 from ccr.space import Symmetric
 from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import counted, fidelity_text, listed, percent, share_text, without_folders
+
+if TYPE_CHECKING:
+    from ccr.controls import Stability
 
 SECTIONS = {
     "numbers": "Numbers",
@@ -84,6 +87,7 @@ def report_page(
     mistakes_first: bool = False,
     images: int = 24,
     title: str = "Report",
+    stability: Stability | None = None,
     notes: Sequence[str] = (),
     facts: Sequence[tuple[str, str]] = (),
     locate: Locate | None = None,
@@ -102,6 +106,8 @@ def report_page(
         A linear probe's accuracy on the same rows, in [0, 1].
     images : int
         Number of explained predictions, at least 0; `mistakes_first` shows wrong ones before right ones.
+    stability : Stability, optional
+        How much of what is shown stays in refits, as `ccr.controls.stability` measures it.
     notes : sequence of str
         Sentences at the top of the page.
     facts : sequence of (name, value)
@@ -116,6 +122,10 @@ def report_page(
     theirs = None if baseline is None else Measured.on(baseline, rows)
     fitted, pictures, view = ours.model, Pictures(rows), ours.model.view(rows)
     parts = {"numbers": headline(ours, theirs, probe, rows.y)}
+    if stability is not None:
+        from ccr.controls import stability_sentence  # scikit-learn takes a while to import
+
+        parts["numbers"].append(f"<p>{escape(stability_sentence(stability))}</p>")
 
     tell(1, len(SECTIONS), "explaining predictions")
     confidence = np.concatenate([fitted.predict_proba(chunk).max(axis=1) for chunk in _chunks(rows)])
@@ -464,8 +474,8 @@ MOST_PHOTOS, MOST_OPEN_CONCEPTS = 200, 24
 
 def use_section(view: ModelView, pairs: Sequence[Coactivation]) -> list[str]:
     """Section on the use of concepts, and those that come together."""
-    used = [(use.concept, f"{use.share:.0%}", f"{use.code:+.3f}", f"{use.weight:.2f}") for use in view.use()[:12]]
-    together = [(pair.first, pair.second, f"{pair.jaccard:.0%}", f"{pair.lift:.1f}") for pair in pairs[:12]]
+    used = [(use.concept, share_text(use.share), f"{use.code:+.3f}", f"{use.weight:.2f}") for use in view.use()[:12]]
+    together = [(pair.first, pair.second, share_text(pair.jaccard), f"{pair.lift:.1f}") for pair in pairs[:12]]
     unused = view.unused()
     names = listed([page.name(name) for name in unused], 200, " and {:,} others") or "none"
     return [
@@ -532,7 +542,7 @@ def drift_section(audit: Audit, *, least: float | None, pictures: Pictures) -> l
                 for kind, listed in (("gained", item.gained_images), ("lost", item.lost_images))
                 for image in listed[:CONCEPT_IMAGES]
             ]
-            title = f"{page.name(item.concept)}: {item.gained:,} images gained, {item.lost:,} lost"
+            title = f"{page.name(item.concept)}: {counted(f'{item.gained:,}', 'image')} gained, {item.lost:,} lost"
             parts.append(f"<h4>{title}</h4>{pictures.strip(images)}")
     return [*parts, f'<p class="muted">{escape(audit.footnote)} {escape(NOT_TRUTH)}</p>']
 

@@ -28,6 +28,14 @@ class LazyModule:
         return attribute
 
 
+def import_extra(name: str, extra: str, need: str) -> Any:
+    """The module of an optional part; an error that says what needs it, and names the extra that brings it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingExtraError(f'{need}: pip install "ccr-xai[{extra}]"') from error
+
+
 # Conversion of tensors and tables to NumPy arrays, without importing torch, which the light runtime and stores do not
 # need.
 def as_array(X: Any) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""Parameters: what scikit-learn asks of a part of an estimator, without scikit-learn, whose import takes a second."""
+"""Validation of numbers, and scikit-learn's parameters without scikit-learn, whose import takes a second."""
 
 from __future__ import annotations
 
 import inspect
-import math
+import sys
 from numbers import Real
 from typing import Any, TypeGuard, TypeVar
 
@@ -20,8 +20,9 @@ def as_number(what: str, value: Any) -> float:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Is it a finite number? Texts are not, nor are booleans, NaN and infinities."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    """Is it a finite number? Texts are not, nor are booleans, NaN, infinities, and integers beyond all floats."""
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    return real and bool(abs(value) <= sys.float_info.max)
 
 
 Self = TypeVar("Self", bound="Parameters")

@@ -1,4 +1,4 @@
-"""Other Python processes that import nothing from the current folder: photos may lie there with a `pickle.py`."""
+"""Progress callbacks, Ctrl-C, and Python processes that import nothing from the current folder."""
 
 from __future__ import annotations
 

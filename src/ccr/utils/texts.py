@@ -21,7 +21,6 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069
 _FORMULA = re.compile("'*[=+\\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 #: Letters and signs that are drawn as nothing: Hangul fillers, Khmer inherent vowels, an empty Braille cell.
 _BLANK = "\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s?#]*@")
 _LONE = re.compile("[\ud800-\udfff]")  # what stands for the bytes of a file's name that is not UTF-8
 
 
@@ -29,11 +28,6 @@ def visible(text: str, *, keep: str = "") -> str:
     r"""The text with control characters, but for `keep`, as escapes such as \u001b, which JSON reads as the same."""
     shown = _CONTROL.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)
     return _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
-
-
-def without_credentials(text: str) -> str:
-    """The text, in whose addresses no name and password stand: they are never printed, also not in an error."""
-    return _CREDENTIALS.sub("", text)
 
 
 def has_control(text: str) -> bool:
@@ -91,7 +85,7 @@ def timestamp() -> str:
 
 def counted(number: object, what: str) -> str:
     """A number with its noun, in the plural if needed: "1 concept", "3 concepts"."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {what}{'' if str(number) == '1' else 's'}"
 
 
 def check_name(name: str, what: str) -> None:

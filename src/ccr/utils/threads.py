@@ -101,7 +101,7 @@ def resolve_device(name: str) -> torch.device:
     try:
         chosen = torch.device(name)
         torch.ones(1, device=chosen).item()  # "meta" has tensors, but nothing in them
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise CCRError(
             f'device must be "auto", "cpu", "cuda" or "mps", one that torch has here, got {name!r}: {reason}'

@@ -67,13 +67,10 @@ def learn_concept(
     store: EmbeddingStore,
     encoder: Encoder,
     *,
-    text: bool = True,
     tell: OnProgress = no_progress,
 ) -> LearnedConcept:
-    """A concept out of photos (files, or folders of them), in the metric of the store's images.
-
-    `text` draws it toward the text that is its name, the more the fewer the photos.
-    """
+    """A concept out of photos (files, or folders of them), in the metric of the store's images, drawn toward the text
+    that is its name, the more the fewer the photos."""
     files = [_photos(paths) for paths in (shows, lacks)]
     for photos, option, what in ((files[0], "--shows", "that show it"), (files[1], "--lacks", "that do not")):
         if len(photos) < 2:
@@ -85,9 +82,10 @@ def learn_concept(
     rows = _embedded([*files[0], *files[1]], encoder, tell)
     tell(0, 0, "reading the store")
     moments = Embeddings(store).moments()
-    text_direction = _text_direction(name, encoder) if text else None
     showing, lacking = np.split(rows, [len(files[0])])
-    learned = learn_direction(showing, lacking, text=text_direction, mean=moments.mean, covariance=moments.covariance)
+    learned = learn_direction(
+        showing, lacking, text=_text_direction(name, encoder), mean=moments.mean, covariance=moments.covariance
+    )
     wrong = [str(path) for path, is_wrong in zip([*files[0], *files[1]], learned.wrong, strict=True) if is_wrong]
     return LearnedConcept(name, learned.direction, encoder.fingerprint, learned.error, tuple(wrong))
 

@@ -31,7 +31,7 @@ BATCH = 256
 
 
 def read_concepts(path: str | Path) -> list[str]:
-    """The concepts of a text file, one per line, in its order.
+    """Read the concepts of a text file, one per line, in its order.
 
     Blank lines and comments, from a # at the start or after a space, are left out; a backslash before the # makes it
     part of the concept. Spaces around a concept are trimmed, and those in it are single; invisible characters
@@ -83,7 +83,7 @@ def _plain(line: str) -> str:
 def embed_concepts(
     names: Sequence[str], encoder: Encoder, *, template: str | None = None, tell: OnProgress = no_progress
 ) -> Concepts:
-    """The named concepts in the encoder's space.
+    """Embed the names of concepts: `Concepts` in the encoder's space.
 
     Parameters
     ----------

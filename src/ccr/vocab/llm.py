@@ -62,7 +62,6 @@ class Endpoint:
     timeout : seconds to wait for an answer.
     attempts : how often a request is sent before a class is given up, from 1.
     pause : seconds before the second attempt, doubled each time; a server's own Retry-After counts when it is longer.
-    per_minute : most requests a minute; None: one after the other.
     """
 
     url: str
@@ -70,7 +69,6 @@ class Endpoint:
     timeout: float = 60.0
     attempts: int = 4
     pause: float = 1.0
-    per_minute: float | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -95,10 +93,6 @@ class Estimate(NamedTuple):
     cached: int
     prompt_tokens: int
     answer_tokens: int
-
-    def price(self, per_million_in: float, per_million_out: float) -> float:
-        """At most, in the currency of the prices."""
-        return (self.prompt_tokens * per_million_in + self.answer_tokens * per_million_out) / 1e6
 
 
 class LLMProposals(NamedTuple):
@@ -170,14 +164,12 @@ def answered(
     """Each question with its parsed answer: from the cache, or asked and kept there. Questions that the model could not
     answer are left out, and `failed` says why by name. Each question is drawn after the answer before it was used, on
     which it may depend."""
-    last, total = 0.0, len(questions) if isinstance(questions, Sized) else 0
+    total = len(questions) if isinstance(questions, Sized) else 0
     for number, question in enumerate(questions):
         tell(number, total, f"asking {endpoint.model}")
         kept = _cached(endpoint, question, cache)
         answer = _kept(kept, question.parse)
         if answer is None:
-            time.sleep(max(0.0, last + 60.0 / endpoint.per_minute - time.monotonic()) if endpoint.per_minute else 0.0)
-            last = time.monotonic()
             try:
                 answer = _answer(endpoint, question)
             except RefusedAnswer as reason:

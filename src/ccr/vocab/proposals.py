@@ -87,14 +87,6 @@ class Proposals:
                     reasons[row, column[origin.class_name]] = 1.0
         return reasons
 
-    def by_class(self) -> dict[str, list[str]]:
-        """Concepts proposed for each class."""
-        by_class: dict[str, list[str]] = {}
-        for item in self.items:
-            for name in dict.fromkeys(origin.class_name for origin in item.origins if origin.class_name is not None):
-                by_class.setdefault(name, []).append(item.concept)
-        return by_class
-
     def write(self, path: Path) -> Path:
         """Write the list, and beside it a JSON file with the origin of every concept; that file's path."""
         beside = origins_path(path)
@@ -335,7 +327,7 @@ def write_proposed(proposals: Iterable[Proposal], path: Path) -> Knowledge:
     table = proposed_knowledge(proposals)
     if path.is_file():
         kept = [answer for answer in Knowledge.read(path) if answer.source not in PROPOSING or answer.answer != "yes"]
-        table = Knowledge.merged(table, Knowledge.of(kept))
+        table = Knowledge.merge(table, Knowledge.of(kept))
     table.write(path)
     return table
 

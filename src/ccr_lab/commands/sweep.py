@@ -16,14 +16,11 @@ from ccr.cli.common import (
     Json,
     Ray,
     StoreEncoder,
-    bar,
-    check_folder,
     console,
     fitting,
     note,
     pool_at,
     print_json,
-    warnings_as_notes,
     write_files,
 )
 from ccr.cli.common_data import (
@@ -43,11 +40,8 @@ from ccr.errors import CCRError
 from ccr.utils.texts import fidelity_text
 
 if TYPE_CHECKING:
-    from ccr_lab.experiments.curves import FixedLambda
     from ccr_lab.experiments.sweep import Outcome, Setting, Sweep
 
-#: Passes over the data for the figures at fixed lambda, as in `ccr figures`.
-FIGURE_EPOCHS = 15
 #: More rows than this are only in sweep.csv.
 MOST_ROWS = 40
 #: Headings of what was measured.
@@ -72,17 +66,12 @@ def sweep(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for finished runs, tables and figures.")] = Path("ccr-sweep"),
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: as many as help.")] = None,
-    center: Annotated[
-        bool | None,
-        typer.Option("--center/--no-center", help="For every setting: measure from the data's means. Default: yes."),
-    ] = None,
     template: Template = None,
     encoder: StoreEncoder = None,
     candidates: Candidates = None,
     knowledge: KnowledgeFile = None,
     claims: ClaimsOption = "open",
     min_probability: MinProbability = None,
-    figures: Annotated[bool, typer.Option(help="Also draw accuracy over lambda and over radius: more fits.")] = True,
     device: Device = "auto",
     ray: Ray = None,
     as_json: Json = False,
@@ -91,9 +80,8 @@ def sweep(
 
     Every combination of the --over axes is fitted on the split `train`. `val` (or, where there is none, a tenth of
     `train`, the same for all) chooses the epoch and the setting; `test` is only reported. Finished fits are kept in
-    OUT/runs and not made again, so a stopped sweep continues and a grid can grow. OUT also gets sweep.json, sweep.csv,
-    pareto.png, and, unless the recommended setting bounds fidelity, the paper's thresholds.png and radii.png (radius at
-    fixed lambda).
+    OUT/runs and not made again, so a stopped sweep continues and a grid can grow. OUT also gets sweep.json, sweep.csv
+    and pareto.png.
 
     Fidelity and radius are alternatives: with an axis of each, a setting has a value of one of them. What no axis names
     is as in `ccr fit`.
@@ -110,13 +98,12 @@ def sweep(
     from ccr_lab.experiments.cache import RunCache
     from ccr_lab.experiments.sweep import run_sweep, with_validation
 
-    settings = _grid(over, center, len(read_concepts(concepts)))
+    settings = _grid(over, len(read_concepts(concepts)))
     for setting in settings:
         chosen_candidates(candidates, str(setting.weights))
     opened = EmbeddingStore.open(store)
-    check_folder(out)
     task: dict[str, Any] = {**with_validation(opened, "a sweep"), "cache": RunCache(out / "runs")}
-    task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
+    task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template)
     task["options"] = {
         "max_iter": epochs,
         "device": device,
@@ -124,7 +111,7 @@ def sweep(
     }
     if candidates is not None:
         task["options"]["candidates"] = candidates
-    with fitting(silent=as_json) as tell, pool_at(ray) as pool:
+    with fitting() as tell, pool_at(ray) as pool:
         results = run_sweep(**task, settings=settings, seeds=range(seeds), tell=tell, pool=pool)
     if not results.outcomes:
         raise CCRError(f"none of the {len(settings)} settings could be fitted; the first: {results.failures[0].reason}")
@@ -133,26 +120,21 @@ def sweep(
     told |= {"--candidates": candidates, "--min-probability": min_probability}
     extra = {**told, "--encoder": encoder, "--template": template, "--epochs": epochs, "--device": device}
     command = None if chosen is None else _fit_command(chosen.setting, store, concepts, out / "model", extra)
-    curves = _curves(results, chosen, task, silent=as_json) if figures else None
-    facts = _facts(results, chosen, at_most, command, curves)
-    write_files(out, _files(results, chosen, curves, facts))
+    facts = _facts(results, chosen, at_most, command)
+    write_files(out, _files(results, chosen, facts))
     if as_json:
         print_json({"out": str(out), **facts})
     else:
         _show(results, chosen, at_most, command, out)
 
 
-def _grid(over: list[str], center: bool | None, concepts: int) -> list[Setting]:
+def _grid(over: list[str], concepts: int) -> list[Setting]:
     """The settings of the --over axes, with the length that `ccr fit` would take; a mistake in them is misuse."""
     from ccr.coding.coders import usual_length
-    from ccr_lab.experiments.sweep import Setting, grid, parse_axis
+    from ccr_lab.experiments.sweep import grid, parse_axis
 
     try:
-        axes = [parse_axis(text) for text in over]
-        if center is not None and "center" in [axis.name for axis in axes]:
-            raise CCRError("give --over center=... or --center/--no-center, not both: the axis sets it")
-        base = Setting(center="none" if center is False else "data")
-        return grid(axes, base, length=usual_length(concepts))
+        return grid([parse_axis(text) for text in over], length=usual_length(concepts))
     except CCRError as error:
         raise typer.BadParameter(f"--over: {error}") from None
 
@@ -165,44 +147,21 @@ def _fit_command(setting: Setting, store: Path, concepts: Path, out: Path, extra
     return shlex.join(words)
 
 
-def _curves(results: Sweep, chosen: Outcome | None, task: dict[str, Any], *, silent: bool) -> FixedLambda | None:
-    from ccr_lab.experiments.curves import fixed_lambda
-
-    same = {name: task[name] for name in ("concepts", "train", "test", "cache")}
-    own = {name: value for name, value in task["options"].items() if name != "candidates"}  # it keeps all weights
-    options = {**own, "max_iter": task["options"]["max_iter"] or FIGURE_EPOCHS}
-    settings, like = [outcome.setting for outcome in results.outcomes], (chosen or results.ranked()[0]).setting
-    try:
-        with warnings_as_notes(silent=silent), bar(silent=silent) as tell:
-            return fixed_lambda(**same, settings=settings, like=like, options=options, tell=tell)
-    except CCRError as error:
-        note(f"thresholds.png and radii.png are left out: {error}", silent=silent)
-        return None
-
-
-def _facts(
-    results: Sweep, chosen: Outcome | None, at_most: float | None, command: str | None, curves: FixedLambda | None
-) -> dict[str, Any]:
+def _facts(results: Sweep, chosen: Outcome | None, at_most: float | None, command: str | None) -> dict[str, Any]:
     return {
         **results.to_dict(),
         "at_most": at_most,
         "recommended": None if chosen is None else {**chosen.to_dict(), "command": command},
-        "fixed_lambda": None if curves is None else curves.to_dict(),
     }
 
 
-def _files(
-    results: Sweep, chosen: Outcome | None, curves: FixedLambda | None, facts: dict[str, Any]
-) -> dict[str, bytes]:
+def _files(results: Sweep, chosen: Outcome | None, facts: dict[str, Any]) -> dict[str, bytes]:
     from ccr.show import plots
     from ccr_lab.experiments.cache import records_csv
     from ccr_lab.plots import experiment_plots
 
-    figures = {"pareto": experiment_plots.sweep_pareto(results, chosen=chosen)}
-    if curves is not None:
-        figures |= experiment_plots.fixed_lambda_figures(curves.thresholds, curves.radii, curves.threshold)
     return {
-        **{f"{name}.png": plots.png(figure) for name, figure in figures.items()},
+        "pareto.png": plots.png(experiment_plots.sweep_pareto(results, chosen=chosen)),
         "sweep.csv": records_csv(results.rows()).encode(),
         "sweep.json": json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False).encode(),
     }

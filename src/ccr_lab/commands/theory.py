@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ccr.cli.common import Json, bar, check_folder, console, note, print_json, write_files
+from ccr.cli.common import Json, bar, console, note, print_json, write_files
 from ccr.cli.common_photo import plain_table
 
 if TYPE_CHECKING:
@@ -46,15 +46,14 @@ def theory(
     """
     from ccr_lab.theory import run_claims
 
-    check_folder(out)
-    real, spreads = ((), ()) if store is None else _on_embeddings(store, seed, silent=as_json)
-    with bar(silent=as_json) as tell:
+    real, spreads = ((), ()) if store is None else _on_embeddings(store, seed)
+    with bar() as tell:
         results = (*run_claims(instances, seed, tell), *real)
         events = _events(seed, tell)
     summary = _summary(results, events, instances, seed)
     summary["isotropy"] = [spread.to_dict() for spread in spreads]
     if out is not None:
-        with bar(silent=as_json) as tell:
+        with bar() as tell:
             files, phase, anisotropy = _figures(events, seed, tell)
         summary["phase"] = [diagram.to_dict() for diagram in phase]
         summary["anisotropy"] = [diagram.to_dict() for diagram in anisotropy]
@@ -67,22 +66,19 @@ def theory(
         raise typer.Exit(1)
 
 
-def _on_embeddings(store: Path, seed: int, *, silent: bool) -> tuple[Sequence[ClaimResult], Sequence[Isotropy]]:
+def _on_embeddings(store: Path, seed: int) -> tuple[Sequence[ClaimResult], Sequence[Isotropy]]:
     from ccr.data.store import EmbeddingStore
     from ccr_lab.theory import check_embeddings, isotropy_table
 
     images = EmbeddingStore.open(store)
-    with bar(silent=silent) as tell:
+    with bar() as tell:
         tell(0, 2, f"{images.shape[0]} embeddings")
         spreads = isotropy_table(images, seed=seed)
         tell(1, 2, "claims on embeddings")
         results = check_embeddings(images, seed=seed)
     if any(result.verdict == "cannot tell" for result in results):
         m, d = images.shape
-        note(
-            f"note: {m} images are too few to tell how they spread over {d} dimensions: embed at least {2 * d + 2}",
-            silent=silent,
-        )
+        note(f"note: {m} images are too few to tell how they spread over {d} dimensions: embed at least {2 * d + 2}")
     return results, spreads
 
 

@@ -15,8 +15,8 @@ from scipy.stats import rankdata
 
 from ccr.classifier import ConceptClassifier
 from ccr.coding import apply_rule, rule_at_length
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError
-from ccr.heads import LinearHead
 from ccr.metrics import Interval, largest_shown, paired_bootstrap
 
 #: As many concepts of an explanation are judged: those a reader sees first.

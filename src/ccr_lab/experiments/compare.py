@@ -6,7 +6,7 @@ what can be said about them together."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -17,47 +17,26 @@ from ccr.metrics import Interval, paired_bootstrap
 from ccr.utils.processes import OnProgress, Pool, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, run_all
 from ccr_lab.experiments.methods import NAMED, SHUFFLED, STAND_INS, WITHOUT, Method
-from ccr_lab.experiments.runs import KEPT, MethodRun, run_method
+from ccr_lab.experiments.runs import KEPT, MethodMeasures, MethodRun, run_method
 from ccr_lab.experiments.task import ComparisonTask
 
 #: Part of every key: raised when a method or a measure changes, so that older results are not taken for new ones.
 REVISION = 5
 
 
-@dataclass(frozen=True)
-class MethodRow(PlainResult):
-    """One method over all seeds. `apart` is the interval of its accuracy minus the reference's, on the same images.
+@dataclass(frozen=True, kw_only=True)
+class MethodRow(MethodMeasures):
+    """One method over all seeds, its measurements means over them. `apart` is the interval of its accuracy minus the
+    reference's, on the same images."""
 
-    Other fields are means over seeds, None where they do not apply.
-    """
-
-    method: str
     title: str
     group: str
     seeds: int
-    accuracy: float
     worst: float
     best: float
     interval: Interval
     difference: float
     apart: Interval
-    validation_accuracy: float
-    length: float | None
-    in_play: float | None
-    weights_per_class: float | None
-    fidelity: float | None
-    min_fidelity: float | None
-    sparsity: float | None
-    deviation: float | None
-    max_deviation: float | None
-    retention: float | None
-    fit_seconds: float
-    fit_memory: float | None
-    encode_seconds: float
-    accuracy_at: tuple[float, ...] | None
-    nec: tuple[float, ...] | None
-    anec: float | None
-    truth: float | None = None
 
 
 @dataclass(frozen=True)
@@ -244,10 +223,7 @@ def _row(
     method: Method, runs: Sequence[MethodRun], interval: Interval, difference: float, apart: Interval
 ) -> MethodRow:
     accuracies = [run.accuracy for run in runs]
-    averaged = (
-        "validation_accuracy", "length", "in_play", "weights_per_class", "fidelity", "min_fidelity", "sparsity",
-        "deviation", "max_deviation", "retention", "fit_seconds", "fit_memory", "encode_seconds", "anec", "truth",
-    )  # fmt: skip
+    averaged = {item.name for item in fields(MethodMeasures)} - {"method", "accuracy", "accuracy_at", "nec"}
     return MethodRow(
         method=method.name,
         title=method.title,

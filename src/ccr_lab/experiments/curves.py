@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -18,18 +17,13 @@ import numpy as np
 from ccr.classifier import ConceptClassifier
 from ccr.coding import HardThreshold
 from ccr.concepts import Concepts
-from ccr.errors import CCRError
 from ccr.explain.terms import PlainResult
 from ccr.labels import Part
 from ccr.metrics import explanation_length
 from ccr.refine import Epoch
-from ccr.refine.region import PAPER_RADIUS, chosen_fidelity, unrefined
+from ccr.refine.region import unrefined
 from ccr.utils.processes import OnProgress, no_progress
-from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
-from ccr_lab.experiments.compare import shared_key
 from ccr_lab.experiments.methods import UNBOUND
-from ccr_lab.experiments.sweep import Setting
-from ccr_lab.experiments.task import ComparisonTask
 
 #: Radii of the sweep over the radius, and lambdas of the other one in units of the fixed lambda.
 RADII, LAMBDAS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5), (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
@@ -180,117 +174,3 @@ def _point(bench: CurveFits, name: str, value: float, **changes: Any) -> SweepPo
     last = model.history_[-1]
     length = explanation_length(model.transform(bench.test.X))
     return SweepPoint(name, float(value), last.validation_accuracy, length, last.mean_deviation)
-
-
-def curves_by_epoch(
-    task: ComparisonTask, *, seeds: Sequence[int], cache: RunCache | None = None, tell: OnProgress = no_progress
-) -> list[Curve]:
-    """Curves of CCR, then of its baseline, one per seed, at the task's held length; those in `cache` are not made
-    again."""
-    cache, shared = cache or RunCache(None), shared_key(task)
-    curves: list[Curve] = []
-    for number, seed in enumerate(seeds):
-        tell(number, len(seeds), f"by epoch, seed {seed}")
-        key = {**shared, "curves": True, "seed": int(seed)}
-        stored = cache.remember(key, partial(_curves, task, int(seed)))
-        curves += [
-            Curve(curve["name"], curve["seed"], tuple(Epoch(**epoch) for epoch in curve["history"]))
-            for curve in stored["curves"]
-        ]
-    return sorted(curves, key=lambda curve: curve.name == "baseline")
-
-
-def _curves(task: ComparisonTask, seed: int) -> dict[str, Any]:
-    train, validation = task.split(seed)
-    options = {"center": task.center, "max_iter": task.max_iter}
-    bench, settings = CurveFits(task.concepts, train, task.test, options), {**task.settings, **task.informed}
-    if settings.get("weights_per_class") == "auto":
-        chosen = ConceptClassifier(
-            task.concepts, coder=bench.coder(length=task.length), random_state=seed, **options, **settings
-        ).fit(train.X, train.y, validation=(validation.X, validation.y))
-        settings = {**settings, "weights_per_class": int(np.count_nonzero(chosen.coef_, axis=1).max())}
-    curves = training_curves(bench, length=task.length, settings=settings, seeds=(seed,))
-    return {"curves": [curve.to_dict() for curve in curves]}
-
-
-@dataclass(frozen=True)
-class FixedLambda(PlainResult):
-    """`thresholds`: CCR of this `radius` and its baseline as lambda grows; `radii`: CCR at lambda `threshold`."""
-
-    threshold: float
-    radius: float
-    thresholds: tuple[SweepPoint, ...]
-    radii: tuple[SweepPoint, ...]
-
-
-def fixed_lambda(
-    concepts: Concepts,
-    *,
-    train: Part,
-    test: Part,
-    settings: Sequence[Setting],
-    like: Setting,
-    options: Mapping[str, Any],
-    cache: RunCache | None = None,
-    tell: OnProgress = no_progress,
-) -> FixedLambda:
-    """Both sweeps; finished ones are taken from the cache.
-
-    Lambda is the grid's median threshold, or the one that gives its median length. The radius of the sweep over lambda
-    is that of `like`, or if that is 0 the grid's largest. A sweep takes the grid's own values where it has at least
-    three. All points are test accuracies at the last epoch.
-
-    Parameters
-    ----------
-    settings : the grid, at least one setting.
-    like : the setting whose dispersion, centring, signs and weights both sweeps have; one with a radius.
-    options : further parameters of the classifier, plain values.
-    """
-    if chosen_fidelity(like.radius, like.fidelity) is not None:
-        raise CCRError("the paper's sweeps are over the radius of a ball, and this setting bounds fidelity instead")
-    plan = _plan(settings, like, options)
-    data = {name: fingerprint_data(part.X, part.y) for name, part in {"train": train, "test": test}.items()}
-    key = {"kind": "fixed lambda", **data, "concepts": fingerprint_concepts(concepts), **plan}
-    given = plan["thresholds"]
-    lambdas = len(given) if len(given) > 2 else len(LAMBDAS)
-    fits = int(not given) + 2 * lambdas + len(plan["radii"])
-    parameters = {"random_state": 0, **options, **like.parameters()}
-    bench = CurveFits(concepts, train, test, parameters, tell, fits)
-    stored = (cache or RunCache(None)).remember(key, lambda: _fitted(bench, plan).to_dict())
-    points = {name: tuple(SweepPoint(**point) for point in stored[name]) for name in ("thresholds", "radii")}
-    return FixedLambda(stored["threshold"], stored["radius"], **points)
-
-
-def _plan(settings: Sequence[Setting], like: Setting, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that the sweeps vary and hold, in plain types."""
-    lengths, thresholds = (_values(settings, name) for name in ("length", "threshold"))
-    radii = _values(settings, "radius")
-    return {
-        "length": None if thresholds else _median(lengths),
-        "thresholds": thresholds,
-        "radius": like.radius or max(radii, default=0.0) or PAPER_RADIUS,
-        "radii": sorted({0.0, *radii}) if len(radii) > 2 else list(RADII),
-        "dispersion": like.dispersion,
-        "center": like.center,
-        "sign": like.sign,
-        "weights": like.weights,
-        "options": plain_options(options),
-    }
-
-
-def _fitted(bench: CurveFits, plan: Mapping[str, Any]) -> FixedLambda:
-    given = plan["thresholds"]
-    threshold = _median(given) if given else bench.threshold(plan["length"])
-    lambdas = given if len(given) > 2 else (threshold * np.array(LAMBDAS)).tolist()
-    over_lambda = threshold_sweep(bench, lambdas, radius=plan["radius"])
-    over_radius = radius_sweep(bench, plan["radii"], threshold=threshold)
-    return FixedLambda(threshold, plan["radius"], tuple(over_lambda), tuple(over_radius))
-
-
-def _values(settings: Sequence[Setting], name: str) -> list[float]:
-    return sorted({getattr(setting, name) for setting in settings} - {None})
-
-
-def _median(values: Sequence[float]) -> float:
-    """The middle one, the smaller of two."""
-    return values[(len(values) - 1) // 2]

@@ -12,9 +12,9 @@ from scipy import sparse
 
 from ccr.classifier import ConceptClassifier
 from ccr.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, Sign, code_size
+from ccr.coding.heads import LinearHead, fit_softmax
 from ccr.controls import random_unit_concepts
 from ccr.errors import CCRError
-from ccr.heads import LinearHead, fit_softmax
 from ccr.labels import Part
 from ccr.refine.region import DEFAULT_STRENGTH, PAPER_RADIUS, bound_text, unrefined
 from ccr.space import Angular, Symmetric
@@ -314,24 +314,28 @@ METHODS = (
         "CCR, ball, angular",
         "ours",
         partial(_ball, dispersion=Angular()),
-        "the same, dispersed as there",
+        "the same, with concepts spread apart as in the paper",
     ),
     Method(
         "baseline-angular",
         "baseline, ball, angular",
         "ours",
         partial(_ball, dispersion=Angular(), refined=False),
-        "that one's baseline",
+        "the same as CCR, ball, angular, but concepts stay as embedded",
     ),
     Method(
-        "ccr-none", "CCR, ball, undispersed", "ours", partial(_ball, dispersion=None), "concepts not spread apart first"
+        "ccr-none",
+        "CCR, ball, undispersed",
+        "ours",
+        partial(_ball, dispersion=None),
+        "the same, not spread apart at all",
     ),
     Method(
         "baseline-none",
         "baseline, ball, undispersed",
         "ours",
         partial(_ball, dispersion=None, refined=False),
-        "that one's baseline",
+        "the same as CCR, ball, undispersed, but concepts stay as embedded",
     ),
     Method(
         "ccr-unbound",

@@ -23,20 +23,14 @@ from ccr_lab.experiments.task import ComparisonTask
 KEPT = tuple(range(1, 31))
 
 
-@dataclass(frozen=True)
-class MethodRun(PlainResult):
-    """Measurements of one fit, None where they do not apply: shares in [0, 1], `fit_memory` in bytes.
-
-    `right` holds one bit per test image, as hexadecimal text; `accuracy_at` and `nec` have an entry for each of `KEPT`.
-    """
+@dataclass(frozen=True, kw_only=True)
+class MethodMeasures(PlainResult):
+    """Measurements of a method, None where they do not apply: shares in [0, 1], `fit_memory` in bytes, `encode_seconds`
+    per image; `accuracy_at` and `nec` have an entry for each of `KEPT`."""
 
     method: str
-    seed: int
-    right: str
-    images: int
     accuracy: float
     validation_accuracy: float
-    chosen: Mapping[str, Any]
     length: float | None
     in_play: float | None
     weights_per_class: float | None
@@ -47,12 +41,22 @@ class MethodRun(PlainResult):
     max_deviation: float | None
     retention: float | None
     fit_seconds: float
-    fit_memory: int | None
-    encode_seconds: float  # per image
+    fit_memory: float | None
+    encode_seconds: float
     accuracy_at: tuple[float, ...] | None
     nec: tuple[float, ...] | None
     anec: float | None
     truth: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodRun(MethodMeasures):
+    """One fit. `right` holds one bit per test image, as hexadecimal text."""
+
+    seed: int
+    right: str
+    images: int
+    chosen: Mapping[str, Any]
 
     def correct(self) -> np.ndarray:
         """Mask (m,) of the test images that were right."""

@@ -131,9 +131,8 @@ def parse_axis(text: str) -> Axis:
     return Axis(name, values)
 
 
-def grid(axes: Sequence[Axis], base: Setting | None = None, *, length: float = 12.0) -> list[Setting]:
-    """Every combination of the axes' values. What no axis names is as in `base`; where neither says how many concepts
-    an image has, `length`.
+def grid(axes: Sequence[Axis], *, length: float = 12.0) -> list[Setting]:
+    """Every combination of the axes' values; where none says how many concepts an image has, `length`.
 
     Fidelity and radius are alternatives: with both, every setting has one of their values.
     """
@@ -147,9 +146,7 @@ def grid(axes: Sequence[Axis], base: Setting | None = None, *, length: float = 1
             )
     if {"length", "threshold"} <= set(names):
         raise CCRError("an axis may be length or threshold, got both: a length is turned into a threshold; drop one")
-    base = base or Setting()
-    if "threshold" not in names and base.threshold is None and base.length is None:
-        base = replace(base, length=float(length))
+    base = Setting(length=None if "threshold" in names else float(length))
     choices: dict[str, list[dict[str, Any]]] = {}
     for axis in axes:
         kind = "bound" if axis.name in EITHER else axis.name

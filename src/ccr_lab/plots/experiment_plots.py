@@ -81,16 +81,6 @@ def sweep_figure(points: Sequence[SweepPoint], label: str) -> Figure:
     return figure
 
 
-def fixed_lambda_figures(
-    thresholds: Sequence[SweepPoint], radii: Sequence[SweepPoint], threshold: float
-) -> dict[str, Figure]:
-    """The paper's two sweeps by name: over lambda, and over the radius with lambda fixed at `threshold`."""
-    return {
-        "thresholds": sweep_figure(thresholds, "lambda"),
-        "radii": sweep_figure(radii, f"radius (lambda fixed at {threshold:.3f})"),
-    }
-
-
 def sweep_pareto(results: Sweep, *, chosen: Outcome | None = None) -> Figure:
     """Accuracy against length, coloured by fidelity: on validation with its front, and on test.
 
@@ -197,25 +187,8 @@ LOOKS = {
     "zero-shot": (INK, ":"),
 }
 GROUPS = {"ours": FOR, "others": "#009E73", "controls": NEUTRAL}
-#: Lines of the paper's figure.
-LINES = ("ip-omp", "label-free", "splice", "probe", "random-vectors")
 #: Methods whose cut explanations are drawn.
 CUT = ("ccr", "baseline", "ip-omp", "label-free", "splice", "random-vectors", "random-words")
-
-
-def by_epoch(curves: Sequence[Curve], comparison: MethodComparison) -> Figure:
-    """Accuracy by epoch of CCR and its baseline, mean and band over seeds; the other methods' final one as lines."""
-    figure = training_figure(curves)
-    axes = figure.axes[0]
-    for row in (comparison.row(name) for name in LINES):
-        if row is not None:
-            colour, dash = LOOKS[row.method]
-            axes.axhline(100 * row.accuracy, color=colour, linestyle=dash, linewidth=1.2, label=row.title)
-    figure.set_size_inches(8, 4.6)
-    figure.legends.clear()
-    axes.set_title(f"Test accuracy at {comparison.length:g} concepts per image", loc="left", fontsize=11)
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
 
 
 def accuracies(comparison: MethodComparison) -> Figure:

@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from ccr.classifier import FromModel
+from ccr.coding.heads import LinearHead
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.labels import FOLDS, Labels, labels_of, number_labels, stratified_folds, validation_numbers, validation_pair
 from ccr.space import Center, Space

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.special import log_softmax
 from threadpoolctl import threadpool_limits
 
+from ccr.coding.heads import LinearHead, lbfgs
 from ccr.errors import CCRError
-from ccr.heads import LinearHead, lbfgs
 
 #: Share of rows that a class without rows is taken to have, so that its intercept is finite.
 LEAST_SHARE = 1e-12

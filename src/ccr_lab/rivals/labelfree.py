@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from ccr.classifier import FromModel
+from ccr.coding.heads import LinearHead
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.knowledge import Knowledge
 from ccr.labels import labels_of, number_labels

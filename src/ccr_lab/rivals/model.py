@@ -12,8 +12,8 @@ import torch
 from scipy import sparse
 
 from ccr.classifier import FromModel, ModelEstimator
+from ccr.coding.heads import LinearHead
 from ccr.errors import CCRError, FormatError
-from ccr.heads import LinearHead
 from ccr.io.format import (
     ModelFolder,
     optional,

@@ -81,11 +81,9 @@ def paper_runs(*, worlds: int = 10, seed: int = 0, shorten: int = 1) -> tuple[Sy
         )
 
 
-def necessity_curve(
-    testbed: Testbed | None = None, *, points: int = 40, worlds: int = 50, seed: int = 0
-) -> NecessityCurve:
+def necessity_curve(*, points: int = 40, worlds: int = 50, seed: int = 0) -> NecessityCurve:
     """Loss of f_D for the rotated dictionary, eps from 1 % of what the theorem covers to four times it (at most 1)."""
-    bed = testbed or Testbed(32, 48, 8)
+    bed = Testbed(32, 48, 8)
     drawn, limit = bed.draw(worlds=worlds, random_state=seed), eps_limit(bed)
     eps = np.geomspace(0.01 * limit, min(4 * limit, 1.0), points)
     losses = np.array([estimator_loss(drawn, rotated(drawn, size)) for size in eps])

@@ -61,13 +61,6 @@ class ClassWeight(BaseModel):
     carries: float
 
 
-class ValueRange(BaseModel):
-    """Range from the least to the largest value."""
-
-    low: float
-    high: float
-
-
 class MarkedPhotos(BaseModel):
     """The photos of which people said that they show a concept, or lack it."""
 
@@ -81,8 +74,6 @@ class ConceptPage(VersionedAnswer):
     name: str
     photos: int
     share: float
-    threshold: float | None
-    values: ValueRange
     pinned: bool
     lesson: Lesson = Field(description="The photos by which it was taught.")
     answers: MarkedPhotos
@@ -104,8 +95,6 @@ class Drift(VersionedAnswer):
     name: str
     fidelity: float | None
     flags: list[str]
-    deviation: float
-    overlap: float | None
     gained: DriftedPhotos
     lost: DriftedPhotos
     neighbours: list[Neighbour]
@@ -126,9 +115,9 @@ class FoundPhotos(VersionedAnswer):
 class NewEdit(Strict):
     """One edit by hand."""
 
-    action: Literal["suppress", "scale", "rename", "pin", "set_weight", "zero_weight", "merge"]
+    action: Literal["suppress", "scale", "rename", "pin", "set_weight", "zero_weight"]
     concept: Name
-    to: Name | None = Field(default=None, description="rename: the new name; merge: the other concept.")
+    to: Name | None = Field(default=None, description="rename")
     factor: FiniteFloat | None = Field(default=None, ge=-100, le=100, description="scale")
     class_: Name | None = Field(default=None, alias="class", description="set_weight, zero_weight")
     value: FiniteFloat | None = Field(default=None, ge=-1e6, le=1e6, description="set_weight")
@@ -147,7 +136,6 @@ class NewLesson(Strict):
     name: Name
     shows: list[Row] = Field(min_length=1, max_length=500)
     lacks: list[Row] = Field(min_length=1, max_length=500)
-    by_name: bool = Field(default=True, description="Draw it toward its name, the more the fewer the photos.")
 
 
 #: Key of a concept of a list, cached from one search to the next.
@@ -194,10 +182,7 @@ def concepts_router(bench: Workbench) -> APIRouter:
     @router.post("/edits", operation_id="edit")
     def edit(body: NewEdit) -> SessionState:
         """Change the model by hand; the step can be undone."""
-        if body.action == "merge":
-            bench.edit("merge", {"first": body.concept, "second": _given(body.to, "to")})
-        else:
-            bench.edit(body.action, {"concept": body.concept, **ARGUMENTS[body.action](body)})
+        bench.edit(body.action, {"concept": body.concept, **ARGUMENTS[body.action](body)})
         return state_of(bench)
 
     @router.post("/concepts", operation_id="add_concept")
@@ -208,8 +193,9 @@ def concepts_router(bench: Workbench) -> APIRouter:
 
     @router.post("/lessons", operation_id="teach_concept")
     def teach(body: NewLesson) -> SessionState:
-        """Teach a concept by photos that show it and photos that do not."""
-        bench.teach(body.name, body.shows, body.lacks, by_name=body.by_name)
+        """Teach a concept by photos that show it and photos that do not; its name draws it, the less the more there
+        are, if the store's encoder is there."""
+        bench.teach(body.name, body.shows, body.lacks)
         return state_of(bench)
 
     return router
@@ -243,7 +229,7 @@ def concept_page(seen: SeenModel, state: StudioState, name: str, said: Correctio
     if not name.strip():
         raise CCRError("which concept? give its name")
     model, column = seen.model, seen.model.row(name)
-    values, shown = seen.values(name), seen.photos.open
+    shown = seen.photos.open
     active = seen.by_concept[:, [column]]
     rows, codes = active.indices, active.data
     keep = shown[rows] & (codes > 0)
@@ -255,8 +241,6 @@ def concept_page(seen: SeenModel, state: StudioState, name: str, said: Correctio
         name=model.names[column],
         photos=len(rows),
         share=len(rows) / max(int(shown.sum()), 1),
-        threshold=seen.threshold(name),
-        values=ValueRange(low=float(values.min()), high=float(values.max())),
         pinned=model.names[column] in state.pinned,
         lesson=lesson_of(model, model.names[column]),
         answers=MarkedPhotos(
@@ -284,8 +268,6 @@ def concept_drift(seen: SeenModel, name: str) -> Drift:
         name=wanted,
         fidelity=plain(found.fidelity),
         flags=list(found.flags),
-        deviation=found.deviation,
-        overlap=plain(found.overlap),
         gained=moved(found.gained, found.gained_images),
         lost=moved(found.lost, found.lost_images),
         neighbours=list(found.nearest_after),

@@ -250,7 +250,10 @@ def photos_router(bench: Workbench) -> APIRouter:
     @router.get("/photos/{key}", operation_id="photo")
     def one_photo(key: str) -> Photo:
         """A photo's prediction as a sum, what would change it, and the training photos like it."""
-        return photo_page(bench, bench.now(), key)
+        seen = bench.now()
+        if not key.startswith("u") and not seen.photos.open[seen.photos.row(key)]:
+            bench.look_at_test(f"wall {seen.version}")
+        return photo_page(bench, seen, key)
 
     @router.post("/photos/{key}/correct", operation_id="correct_photo")
     def correct(key: str, body: NewCorrection) -> Photo:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import Counter
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,12 +12,11 @@ from fastapi.responses import PlainTextResponse
 from pydantic import Field
 
 from ccr.errors import CCRError
-from ccr.review import Decision, Decisions, Review, ReviewEvidence, review_rows
+from ccr.review import Decision, Review, ReviewEvidence, review_rows
 from ccr.review.decisions import ReviewerAgreement
-from ccr.review.questions import STATES
 from ccr.review.rounds import COLUMNS, claims_only_of, review_table, thin_classes
 from ccr.utils.texts import csv_text
-from ccr_studio.api.bench import JobInfo, SessionState, effect_of, job_info, state_of
+from ccr_studio.api.bench import JobInfo, SessionState, effect_of, state_of
 from ccr_studio.api.common import (
     Called,
     ClassCount,
@@ -40,11 +38,9 @@ class Overview(VersionedAnswer):
     """Every claim of the model, by class."""
 
     classes: list[dict[str, Any]]
-    counts: dict[str, int]
     rejected: int = Field(description="Claims that a refit takes away.")
     blocking: int = Field(description="Claims that keep the model from being signed.")
     policy: str
-    reviewers: list[str]
     agreements: list[ReviewerAgreement]
     thin: list[dict[str, Any]] = Field(description="Classes with fewer than two reasons.")
     signed: bool
@@ -96,6 +92,12 @@ class NewDecision(Strict):
 
 class Reviewer(Strict):
     by: Name
+
+
+class Withdrawal(Reviewer):
+    """A reviewer who takes back an answer of theirs; no id: the last one."""
+
+    id: Name | None = None
 
 
 class Decided(VersionedAnswer):
@@ -157,18 +159,14 @@ def review_router(bench: Workbench) -> APIRouter:
         return Decided(version=seen.version, decision=made.to_dict())
 
     @router.post("/decisions/undo", operation_id="undo_decision")
-    def undo(body: Reviewer) -> Decided:
-        """Take back a reviewer's last decision."""
-        return Decided(version=bench.now().version, decision=reviewing.undo(body.by).to_dict())
+    def undo(body: Withdrawal) -> Decided:
+        """Take back a decision of a reviewer, by default the last one."""
+        return Decided(version=bench.now().version, decision=reviewing.undo(body.id, by=body.by).to_dict())
 
     @router.post("/review/refit", operation_id="review_refit")
     def refit(claims: Literal["open", "confirmed"] = "open") -> JobInfo:
         """Refit with what was decided: what was rejected gets no weight, what was confirmed grounds its concept."""
-        bench.check_writable()
-        known = reviewing.review(bench.now()).knowledge()
-        job = job_info(bench.refit("full", {"claims": claims} if len(known) else {}, knowledge=known))
-        assert job is not None
-        return job
+        return JobInfo.model_validate(bench.refit("full", {"claims": claims}), from_attributes=True)
 
     @router.get("/review/round", operation_id="last_round")
     def last_round() -> LastRound:
@@ -178,7 +176,7 @@ def review_router(bench: Workbench) -> APIRouter:
     @router.post("/sign", operation_id="sign_model")
     def sign_model(body: Reviewer) -> SessionState:
         """Sign the model, once every claim is confirmed; the next edit ends the signature."""
-        bench.sign(reviewing.decisions, by=body.by, policy=reviewing.policy)
+        bench.sign(body.by)
         return state_of(bench)
 
     @router.get("/signature", operation_id="signature")
@@ -219,8 +217,7 @@ class Reviewing:
     """Reviews of the models of a workbench. What is measured is kept for the last model that was asked about."""
 
     def __init__(self, bench: Workbench) -> None:
-        self.bench, self.policy = bench, bench.policy
-        self.decisions = Decisions(bench.log)
+        self.bench, self.decisions, self.policy = bench, bench.decisions, bench.policy
         self._lock = threading.Lock()
         self._review: tuple[str, Review] | None = None
         self._evidence: tuple[SeenModel, ReviewEvidence, np.ndarray] | None = None
@@ -230,25 +227,22 @@ class Reviewing:
         with self._lock:
             self.decisions.refresh()
             if self._review is None or self._review[0] != seen.version:
-                self._review = (seen.version, Review(seen.model, self.decisions, policy=self.policy))
+                self._review = (seen.version, self.bench.review(seen.model))
             return self._review[1]
 
     def overview(self, seen: SeenModel, viewer: str | None) -> Overview:
         """Every claim with its state, by class; to a viewer who has not decided, others' answers are not shown."""
         review = self.review(seen)
-        claims, settled = review.claims(viewer=viewer), Counter(one.state for one in review.claims())
-        states = Counter(one.state for one in claims)
+        claims, settled = review.claims(viewer=viewer), review.counts()
         by_class: dict[str, list[dict[str, Any]]] = {name: [] for name in seen.classes}
         for one in claims:
             by_class[str(one.label)].append(one.to_dict())
         return Overview(
             version=seen.version,
             classes=[{"name": name, "claims": found} for name, found in by_class.items()],
-            counts={state: states[state] for state in STATES},
             rejected=settled["rejected"],
             blocking=len(claims) - settled["confirmed"],
             policy=self.policy,
-            reviewers=list(self.decisions.reviewers),
             agreements=list(review.own.agreements()),
             thin=[{"class": one.label, "reasons": one.reasons} for one in thin_classes(seen.model)],
             signed=seen.model.is_signed,
@@ -277,10 +271,10 @@ class Reviewing:
             return review.strike(concept, by=by)
         return review.decide(self._label(seen, label), concept, answer, by=by, reason=reason)
 
-    def undo(self, by: str) -> Decision:
-        """Take back a reviewer's last decision."""
+    def undo(self, id: str | None, *, by: str) -> Decision:
+        """Take back a decision of a reviewer, by default the last one."""
         self.bench.check_may_decide()
-        return self.decisions.undo(by=by)
+        return self.decisions.undo(id, by=by)
 
     def _measured(self, seen: SeenModel) -> tuple[ReviewEvidence, np.ndarray]:
         """Evidence for the claims on labelled photos outside the test split, cached, and their rows in the store."""

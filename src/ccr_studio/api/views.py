@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field, FiniteFloat
 
 from ccr.errors import CCRError
-from ccr.explain.explanation import ComparedConcept
 from ccr.metrics import wilson_interval
 from ccr_studio.api.common import (
     ClassCount,
@@ -30,9 +29,9 @@ from ccr_studio.service.app import REFUSALS, ParsedAside
 from ccr_studio.work.session import HONEST
 from ccr_studio.work.workbench import Workbench, step_words
 
-#: Classes of a matrix; of more, those with most errors are shown. Confused pairs, photos and concepts of a cell,
-#: concepts that set a selection apart, and concepts of two sums side by side.
-MOST_CLASSES, PAIRS, PHOTOS, CONCEPTS, APART, COMPARED = 40, 10, 60, 8, 12, 14
+#: Classes of a matrix; of more, those with most errors are shown. Confused pairs, photos and concepts of a cell, and
+#: concepts that set a selection apart.
+MOST_CLASSES, PAIRS, PHOTOS, CONCEPTS, APART = 40, 10, 60, 8, 12
 
 Name = Annotated[str, Query(max_length=200)]
 Offset = Annotated[int, Query(ge=0, le=2**40)]
@@ -165,7 +164,7 @@ class Differences(VersionedAnswer):
 
 
 class Beside(VersionedAnswer):
-    """Both models' sums for one photo, and the contributions of each to the first one's prediction."""
+    """Both models' sums for one photo, and the concepts that both find in it."""
 
     other: str
     photo: PhotoTile
@@ -173,7 +172,6 @@ class Beside(VersionedAnswer):
     second: Sum
     shared: list[str]
     overlap: float | None
-    compared: list[ComparedConcept] | None
 
 
 def views_router(bench: Workbench) -> APIRouter:
@@ -369,7 +367,6 @@ def beside(first: SeenModel, second: SeenModel, row: int) -> Beside:
         second=sum_of(two),
         shared=sorted(set(one.active) & set(two.active)),
         overlap=None if compared is None else compared.overlap,
-        compared=None if compared is None else list(compared.concepts[:COMPARED]),
     )
 
 

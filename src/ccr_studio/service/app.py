@@ -187,9 +187,14 @@ def home_router(service: Service) -> APIRouter:
     return router
 
 
+def _plain(about: Mapping[str, Any]) -> str:
+    """What a call answers, without the marks of Markdown, as HTML."""
+    return escape(about.get("description", "").replace("`", ""))
+
+
 def _home(service: Service, paths: Mapping[str, Any], address: str) -> str:
     rows = [
-        f"<tr><td><code>{method.upper()} {escape(path)}</code></td><td>{escape(about.get('description', ''))}</td></tr>"
+        f"<tr><td><code>{method.upper()} {escape(path)}</code></td><td>{_plain(about)}</td></tr>"
         for path, methods in paths.items()
         for method, about in methods.items()
     ]
@@ -197,7 +202,7 @@ def _home(service: Service, paths: Mapping[str, Any], address: str) -> str:
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>ccr: {escape(model.name)}</title>"
         f"<h1>{escape(model.name)}</h1><p>This server predicts photos and says why: every prediction is a short, exact "
-        f"sum of named concepts. It is asked by programs, for example</p><pre>curl -F photos=@photo.jpg "
+        f"sum of named concepts. It is asked by programs, for example</p><pre>curl -F photo=@photo.jpg "
         f"{escape(address)}{PREFIX}/explain</pre><table>{''.join(rows)}</table><p>The full description, for tools: "
         '<a href="openapi.json">openapi.json</a>. For people there is <code>ccr studio</code>.</p></html>'
     )

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
@@ -194,7 +194,7 @@ def refuse(scope: Scope, access: Access) -> Response | None:
 
 def _wrong_name(headers: Headers, access: Access) -> Response | None:
     """The answer to a request for a host that is not one of the server's names, or None."""
-    host = _name_of(f"//{headers.get('host', '')}")
+    host = _split(f"//{headers.get('host', '')}").hostname or ""
     if not access.names or host in access.names:
         return None
     return problem(
@@ -266,9 +266,9 @@ def _foreign(headers: Headers, scope: Scope, access: Access) -> str | None:
     """The site of a page that may not use this server; None if there is no such page."""
     origin = headers.get("origin")
     if origin is not None:
-        own = urlsplit(origin).netloc.lower() if _splits(origin) else ""
-        called = (headers.get("host", "").lower(), *(name for name in access.names if name not in LOCAL_NAMES))
-        return None if own and (own in called or _name_of(origin) in called[1:]) else origin
+        own, further = _split(origin), [name for name in access.names if name not in LOCAL_NAMES]
+        ours = own.netloc.lower() in (headers.get("host", "").lower(), *further) or own.hostname in further
+        return None if own.netloc and ours else origin
     if headers.get("sec-fetch-site") not in ("cross-site", "same-site"):
         return None
     # Also what only reads: an <img> of another site's page would have looks at the test photos counted.
@@ -277,20 +277,12 @@ def _foreign(headers: Headers, scope: Scope, access: Access) -> str | None:
     return None if safe and (followed or path in access.open_paths) else "another site"
 
 
-def _splits(address: str) -> bool:
+def _split(address: str) -> SplitResult:
+    """The parts of an address; empty ones where it is none."""
     try:
-        urlsplit(address)
+        return urlsplit(address)
     except ValueError:
-        return False
-    return True
-
-
-def _name_of(address: str) -> str:
-    """The host of an address, without its port, in lower case; nothing where there is none."""
-    try:
-        return urlsplit(address).hostname or ""
-    except ValueError:
-        return ""
+        return urlsplit("")
 
 
 def _path(scope: Scope) -> str:

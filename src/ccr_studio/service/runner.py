@@ -10,7 +10,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from urllib.parse import quote
 
 import h11
 import uvicorn
@@ -132,8 +131,13 @@ def _bounded(app: ASGIApp, connections: Callable[[], int], most: int) -> ASGIApp
     return bounded
 
 
-#: An argument named token in an address, also with percent-encoded letters, and its value.
-_TOKEN = "".join(f"(?:{sign}|%{ord(sign):x}|%{ord(sign.upper()):x})" for sign in "token=") + r"[^&;\s]+"
+def _spelled(text: str) -> str:
+    """Pattern of a text in an address, where any character may be percent-encoded, and a space may be a plus."""
+    same = ({sign, sign.lower(), sign.upper()} for sign in text)
+    ways = (
+        (*(f"{re.escape(one)}|%{ord(one):02x}" for one in signs), *(r"\+|%2b" for _ in signs & {" "})) for signs in same
+    )
+    return "".join(f"(?:{'|'.join(each)})" for each in ways)
 
 
 class _NoSecrets(logging.Filter):
@@ -141,9 +145,8 @@ class _NoSecrets(logging.Filter):
 
     def __init__(self, token: str | None) -> None:
         super().__init__()
-        spelled = () if token is None else {token, quote(token), quote(token, safe="")}
-        self._argument = re.compile(_TOKEN, re.IGNORECASE)
-        self._spelled = sorted(spelled, key=len, reverse=True)
+        anywhere = "" if token is None else f"|{_spelled(token)}"
+        self._secrets = re.compile(rf"(?P<argument>{_spelled('token=')}[^&;\s]+){anywhere}", re.IGNORECASE)
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
@@ -151,10 +154,7 @@ class _NoSecrets(logging.Filter):
         return True
 
     def _hidden(self, text: str) -> str:
-        text = self._argument.sub("token=(hidden)", text)
-        for secret in self._spelled:
-            text = text.replace(secret, "(hidden)")
-        return text
+        return self._secrets.sub(lambda found: "token=(hidden)" if found["argument"] else "(hidden)", text)
 
 
 class _Protocol(H11Protocol):

@@ -9,14 +9,18 @@ export function parse(hash) {
   return { view: (cut < 0 ? hash : hash.slice(0, cut)) || "photos", values };
 }
 
-export function write(view, values) {
+export function query(values) {
   const search = new URLSearchParams();
   for (const [key, value] of Object.entries(values)) {
     if (Array.isArray(value))
       value.forEach((one) => search.append(key, one)); // also what is empty: its place counts
     else if (value !== undefined && value !== null && value !== "" && value !== false) search.append(key, value);
   }
-  const text = search.toString();
+  return search.toString();
+}
+
+export function write(view, values) {
+  const text = query(values);
   return `#${view}${text ? `?${text}` : ""}`;
 }
 

@@ -1,15 +1,8 @@
 // The typed JSON API. Addresses are relative: the studio works below any prefix of a proxy.
 
-export class Refused extends Error {}
+import { query } from "./address.js";
 
-function query(values) {
-  const search = new URLSearchParams();
-  for (const [name, value] of Object.entries(values)) {
-    if (Array.isArray(value)) value.forEach((one) => search.append(name, one));
-    else if (value !== undefined && value !== null && value !== "" && value !== false) search.append(name, value);
-  }
-  return search.toString();
-}
+export class Refused extends Error {}
 
 async function ask(path, options = {}) {
   let answer;

@@ -182,10 +182,14 @@ function draw() {
           )
         : state.accuracy === null
           ? null
-          : state.flattered && state.folds === "computing"
+          : state.flattered && ["possible", "computing"].includes(state.folds)
             ? h(
                 "a",
-                { class: "score", href: "#mistakes", title: "Refits that leave photos out are being made" },
+                {
+                  class: "score",
+                  href: "#mistakes",
+                  title: "Mistakes by refits that leave photos out, once they are made",
+                },
                 h("small", "out of fold"),
                 h("b", "…"),
               )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ccr.concepts import Concepts
-from ccr.edit import EditSession, texts_of
+from ccr.edit import EditSession
 from ccr.errors import CCRError
 from ccr.explain.terms import plain
 from ccr.knowledge.grounding import learn_direction
@@ -28,7 +28,7 @@ class Edited(NamedTuple):
 
 
 def simple_edit(state: StudioState, action: str, arguments: Mapping[str, Any]) -> Edited:
-    """An edit that `EditSession` knows: suppress, scale, rename, pin, set_weight, zero_weight, merge."""
+    """An edit that `EditSession` knows: suppress, scale, rename, pin, set_weight, zero_weight."""
     session = EditSession(state.model)
     getattr(session, action)(**arguments)
     entry = session.log[-1].to_dict()
@@ -68,8 +68,9 @@ def lesson_of(model: ConceptModel, name: str) -> Lesson:
     found: dict[str, Lesson] = {}
     for entry in model.provenance.edits:
         if entry["action"] == "teach":
-            rows = [entry[side] if isinstance(entry[side], Sequence) else () for side in ("shows", "lacks")]
-            found[entry["name"]] = Lesson(tuple(rows[0]), tuple(rows[1]), entry.get("error"))
+            given = (entry.get(side) for side in ("shows", "lacks"))  # of older versions: their number alone
+            shows, lacks = (tuple(side) if isinstance(side, Sequence) else () for side in given)
+            found[entry["name"]] = Lesson(shows, lacks, entry.get("error"))
         elif entry["action"] == "rename" and entry["concept"] in found:
             found[entry["to"]] = found.pop(entry["concept"])
         elif entry["action"] == "suppress":
@@ -138,13 +139,6 @@ def _followed(state: StudioState, entry: Mapping[str, Any]) -> StudioState:
         return replace(
             state, texts=_without(texts, gone), pinned=_other(state.pinned, gone), removed=(*state.removed, gone)
         )
-    if action == "merge":
-        merged = texts_of(state.model)
-        name = entry.get("name") or entry["first"]
-        left = _without(_without(_without(texts, entry["first"]), entry["second"]), name)
-        joined = _joined(left, name, merged.embeddings[merged.index(name)])
-        pinned = _other(_other(state.pinned, entry["first"]), entry["second"])
-        return replace(state, texts=joined, pinned=pinned, removed=_other(state.removed, name))
     if action == "pin":
         return replace(state, pinned=tuple(dict.fromkeys([*state.pinned, entry["concept"]])))
     return state

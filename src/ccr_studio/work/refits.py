@@ -241,7 +241,7 @@ class Refits:
         for name, rows in (("train", self.photos.training), ("validation", self.photos.validation)):
             write_bytes(self.folder / f"{name}.npy", npy(np.asarray(rows, np.int64)))
         write_bytes(self.folder / "list.npy", npy(np.asarray(state.texts.embeddings, np.float32)))
-        notes = {"names": list(state.texts.names), "pinned": list(state.pinned)}
+        notes = {"names": list(state.texts.names), "pinned": list(state.pinned), "told": knowledge is not None}
         write_json(self.folder / "list.json", {**notes, "claims": [list(claim) for claim in state.claims]})
 
 
@@ -336,12 +336,15 @@ def _fit(
     texts = stored_concepts(notes["names"], np.array(map_array(folder / "list.npy", "be embeddings", "refit again")))
     settings = {**model.provenance.settings, **_asked(model, wishes)}
     table = folder / "knowledge.csv"
-    known = Knowledge.read(table) if table.is_file() else model.provenance.knowledge
+    known = None if notes.get("told") else model.provenance.knowledge  # nothing is left where all was taken back
+    known = Knowledge.read(table) if table.is_file() else known
     knowledge = _with_claims(known, notes.get("claims", []), texts.names)
     about = folder / "photos.csv"
     if about.is_file():
         answers = Knowledge.read(about)
         knowledge = answers if knowledge is None else knowledge.merge(answers)
+    if known is None:
+        settings |= {"claims": "open", "min_transfer": None}
     estimator = ConceptClassifier(texts, knowledge=knowledge, **settings)
     validation = parts["validation"] if len(parts["validation"][1]) else None
     fitted = estimator.fit(*parts["train"], validation=validation, callback=tell).model_

@@ -23,7 +23,7 @@ from ccr.io.files import (
     write_bytes,
     write_json,
 )
-from ccr.io.format import stored_concepts
+from ccr.io.format import is_edit, stored_concepts
 from ccr.io.provenance import whole_list
 from ccr.model import ConceptModel
 from ccr.utils.texts import timestamp
@@ -165,9 +165,12 @@ class StudioSession:
         place = self.place(step)
         model = ConceptModel.load(place / "model")
         notes = read_object(place / "list.json", "be the list of a step", REMEDY)
-        rows = np.array(map_array(place / "list.npy", "be the embeddings of a step", REMEDY))
+        rows = map_array(place / "list.npy", "be the embeddings of a step", REMEDY)
         with format_errors(place, "hold a step of a session", REMEDY):
-            texts = stored_concepts([str(name) for name in notes["names"]], rows)
+            names = [str(name) for name in notes["names"]]
+            if rows.shape != (len(names), model.dimension):  # before they are read
+                raise ValueError(f"{len(names)} concepts have embeddings of shape {rows.shape}")
+            texts = stored_concepts(names, np.array(rows))
             claims = tuple((str(a), str(b), str(c)) for a, b, c in notes.get("claims", ()))
             pinned, removed = (tuple(map(str, notes[name])) for name in ("pinned", "removed"))
             return StudioState(model, texts, pinned, removed, claims)
@@ -229,6 +232,8 @@ class StudioSession:
             position, following = int(content["position"]), int(content["next"])
             if not 0 <= position < len(steps) or following <= max(step.id for step in steps):
                 raise ValueError("its position is not among its steps")
+            if not all(is_edit(step.edit) for step in steps):
+                raise ValueError("its steps are not a list of actions")
             return cls(folder, steps, position, following, int(content["looks"]), list(map(str, content["looked"])))
 
 

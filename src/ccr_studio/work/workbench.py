@@ -21,9 +21,8 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, WriteError
 from ccr.io.files import ASIDE
 from ccr.io.format import is_model_folder
-from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
-from ccr.review import Decisions, sign
+from ccr.review import Decisions, Review, sign
 from ccr.review.decisions import Policy
 from ccr_studio.cache import Recent
 from ccr_studio.encoder import Places, Uploads, Words
@@ -97,7 +96,7 @@ class Workbench:
         log: Path | None = None,
     ) -> None:
         self.log = folder / DECISIONS if log is None else log
-        self.decides, self.policy = decides or not read_only, policy
+        self.decisions, self.decides, self.policy = Decisions(self.log), decides or not read_only, policy
         self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
         self.photos = Photos(store)
         self.session, self.state = StudioSession.open(folder, base, fitted_here=fitted_here, read_only=read_only)
@@ -254,10 +253,10 @@ class Workbench:
             self.words.embed(text or name)  # before others have to wait for this change
         return self._change(lambda state: edits.add_words(state, name, text, self.words.embed))
 
-    def teach(self, name: str, shows: list[int], lacks: list[int], *, by_name: bool) -> SeenModel:
-        """Teach a concept by photos; `by_name` draws it toward its name."""
+    def teach(self, name: str, shows: list[int], lacks: list[int]) -> SeenModel:
+        """Teach a concept by photos, and by its name if the encoder is there."""
         self._check_free()  # before words are embedded, and kept on disk
-        text = self.words.embed(name) if by_name else None
+        text = self.words.embed(name) if self.words.available else None
         return self._change(lambda state: edits.teach(state, name, shows, lacks, self.photos, text))
 
     def undo(self, by: int = -1, *, expected: str | None = None) -> SeenModel:
@@ -273,12 +272,19 @@ class Workbench:
             self.state, self._now = state, seen
             return seen
 
-    def refit(self, kind: RefitKind, settings: dict[str, Any], *, knowledge: Knowledge | None = None) -> Job:
-        """Begin a refit in the background: of the head alone, or from the concepts' texts on, with this `knowledge` in
-        place of the model's own."""
+    def review(self, model: ConceptModel) -> Review:
+        """The review of a model, with what reviewers have decided by now."""
+        self.decisions.refresh()
+        return Review(model, self.decisions, policy=self.policy)
+
+    def refit(self, kind: RefitKind, settings: dict[str, Any]) -> Job:
+        """Begin a refit in the background: of the head alone, or from the concepts' texts on, with what reviewers
+        decided."""
         self._check_free()
+        knowledge = None
         if kind == "full":
             self._whole_list(self.state)  # embedded before others have to wait for it
+            knowledge = self.review(self.now().model).knowledge()
         with self._changing:
             self._check_free()
             if kind == "full":
@@ -338,11 +344,11 @@ class Workbench:
         if not self.decides:
             raise ReadOnly("this studio was started with --read-only: start it with --review to answer claims")
 
-    def sign(self, decisions: Decisions, *, by: str, policy: Policy) -> SeenModel:
+    def sign(self, by: str) -> SeenModel:
         """Sign the model as it is now; an error where a claim is not confirmed."""
 
         def signed(state: StudioState) -> edits.Edited:
-            model = sign(state.model, decisions, by=by, policy=policy)
+            model = sign(state.model, self.decisions, by=by, policy=self.policy)
             return edits.Edited(replace(state, model=model), {"action": "sign", "name": by})
 
         return self._change(signed)
@@ -429,7 +435,6 @@ def step_words(step: Step) -> str:
         "rename": f"{named} renamed {edit.get('to')}",
         "scale": f"{named} scaled by {edit.get('factor')}",
         "teach": f"{named} taught by {_count(edit.get('shows'))} + {_count(edit.get('lacks'))} photos",
-        "merge": f"{named} and {edit.get('second')} merged",
         "set_weight": f"{named} weighs {edit.get('value')} for {edit.get('class')}",
         "zero_weight": f"{named} is never a reason for {edit.get('class')}",
         "sign": f"signed by {named}",

@@ -304,7 +304,7 @@ def _heading(name: object) -> str:
 
 
 def _csv_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
-    try:
+    with format_errors(path, "be a CSV table in UTF-8 with a heading (path, label, split)", "write it again"):
         opened = path.open() if isinstance(path, Place) else open_regular(path)
         with io.TextIOWrapper(opened, newline="", encoding="utf-8-sig") as stream:
             heading = stream.readline()
@@ -312,10 +312,6 @@ def _csv_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
             mark = next((mark for mark in ",;\t" if mark in heading), ",")
             for row in csv.DictReader(chain([heading], stream), strict=True, delimiter=mark):
                 yield {_heading(name): value for name, value in row.items()}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FormatError(
-            f"{path} must be a CSV table in UTF-8 with a heading (path, label, split): {error}"
-        ) from error
 
 
 def _parquet_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
@@ -343,10 +339,6 @@ def open_arrays(images: Path, labels: Path | None = None) -> Dataset:
         names = [label_text(value) for value in values.tolist()]
     samples = (Sample(str(row), ArrayImage(images, row), name) for row, name in enumerate(names))
     return make_dataset({"kind": "arrays", "path": str(images)}, samples)
-
-
-def locate_in_array(path: Path, key: str) -> ArrayImage:
-    return ArrayImage(path, int(key))
 
 
 def _load(path: Path) -> np.ndarray:

@@ -19,7 +19,6 @@ from ccr.data.datasets.files import (
     below,
     image_sources,
     is_pattern,
-    locate_in_array,
     locate_in_folder,
     locate_in_manifest,
     open_arrays,
@@ -35,7 +34,16 @@ from ccr.data.datasets.shards import (
     open_parquet_images,
     open_tar,
 )
-from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, FileImage, ObjectImage, Source, decode
+from ccr.data.datasets.sources import (
+    MAX_BYTES,
+    MAX_PIXELS,
+    ArrayImage,
+    BadImage,
+    FileImage,
+    ObjectImage,
+    Source,
+    decode,
+)
 from ccr.encoders.assets import Log
 from ccr.errors import CCRError, FormatError
 from ccr.io.remote import AnyPath, Place, as_place, is_url
@@ -110,7 +118,7 @@ def _file(path: str) -> Sample:
 DEMO = "demo"
 _LOCATORS: Mapping[str, Callable[[Path, str], Source]] = {
     "folder": locate_in_folder,
-    "arrays": locate_in_array,
+    "arrays": lambda path, key: ArrayImage(path, int(key)),
 }
 #: Where the labels of a kind of data set are, and what to do about an option that says otherwise.
 _FOLDERS = (

@@ -237,15 +237,16 @@ class FileImage:
 
     def read(self, max_bytes: int = MAX_BYTES) -> bytes:
         try:
-            if self.path.is_file():  # a pipe or device would block for ever
-                check_bytes(self.path.stat().st_size, max_bytes)
-                return self.path.read_bytes()
-            exists = self.path.exists()
+            with open_regular(self.path) as stream:
+                size = os.fstat(stream.fileno()).st_size
+                check_bytes(size, max_bytes)
+                return stream.read(size)
         except BadImage:
             raise
+        except (FileNotFoundError, NotADirectoryError):
+            raise BadImage("there is no such file") from None
         except (OSError, ValueError) as error:
             raise BadImage(f"the file cannot be read: {getattr(error, 'strerror', None) or error}") from error
-        raise BadImage("it is not a regular file" if exists else "there is no such file")
 
     def size(self) -> int:
         """Bytes of the file; -1 if it cannot be seen."""
@@ -263,9 +264,11 @@ class ObjectImage:
     length: int
 
     def read(self, max_bytes: int = MAX_BYTES) -> bytes:
-        check_bytes(self.length, max_bytes)
         try:
-            return self.place.read_bytes()
+            ranges = self.place.ranges()
+            size = ranges.size()  # now: it may have become another object
+            check_bytes(size, max_bytes)
+            return ranges.read(0, size)
         except MissingPlaceError as error:
             raise BadImage(str(error)) from None
 

@@ -24,7 +24,7 @@ from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset, Sample, 
 from ccr.data.store import layout
 from ccr.data.store.layout import DESCRIPTION, FORMAT, FORMAT_VERSION, described_lengths, read_columns, read_description
 from ccr.data.store.matrix import finish, remove_progress, write_shards
-from ccr.data.store.workers import Chunk, ChunkBuilder, Decoded, Decoders, FirstRow, Limits, decode_sample, load_chunk
+from ccr.data.store.workers import Chunk, ChunkBuilder, Decoded, Decoders, FirstRow, Limits, decode_sample
 from ccr.encoders import Encoder
 from ccr.encoders.registry import checked_batch_size
 from ccr.errors import CCRError, FormatError, UnreachableError
@@ -115,6 +115,16 @@ def check_same_plan(folder: AnyPath, plan: object, wanted: Mapping[str, Any]) ->
             f"{folder} holds a store made with another {', another '.join(differences)}: "
             "repeat the first call as it was, choose another folder, or delete this one"
         )
+
+
+def is_finished(folder: AnyPath, dataset: Dataset, plan: Mapping[str, Any]) -> bool:
+    """Whether `folder` holds the finished store; an error when it is another one, or of other files."""
+    if not (folder / DESCRIPTION).is_file():
+        return False
+    check_same_plan(folder, layout.read_json(folder / DESCRIPTION).get("plan"), plan)
+    check_same_files(folder, dataset, Limits(int(plan["max_pixels"]), int(plan["max_bytes"])))
+    remove_progress(folder)
+    return True
 
 
 def check_same_files(folder: AnyPath, dataset: Dataset, limits: Limits) -> None:
@@ -281,10 +291,7 @@ def embed_dataset(
     plan = make_plan(dataset, encoder, dtype=dtype, **sizes)
     folder = as_place(out)
     started = time.perf_counter()
-    if (folder / layout.DESCRIPTION).is_file():
-        check_same_plan(folder, layout.read_json(folder / layout.DESCRIPTION).get("plan"), plan)
-        check_same_files(folder, dataset, Limits(max_pixels, max_bytes))
-        remove_progress(folder)
+    if is_finished(folder, dataset, plan):
         return summarise(folder, strict, len(dataset), 0, started)
     with prepared(folder, plan) as since:
         with Decoders(workers, crop=encoder.crop, limits=Limits(max_pixels, max_bytes)) as decoders:
@@ -352,7 +359,7 @@ class _EmbeddingRun:
             yield chunk
 
     def _load_chunk(self, number: int) -> Chunk | None:
-        return load_chunk(layout.chunk_path(self.folder, number), self.encoder.dimension, str(self.plan["dtype"]))
+        return Chunk.load(layout.chunk_path(self.folder, number), self.encoder.dimension, str(self.plan["dtype"]))
 
     def _embed_chunk(self, number: int, decoded: Iterator[Decoded]) -> None:
         start = number * self.size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 import re
@@ -79,10 +78,6 @@ def table_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
             schema = schema.append(pa.field(name, pa.string()))
     pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), stream, compression="zstd")
     return stream.getvalue()
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 # Reading and validating the metadata of a store: `store.json` and the Parquet tables.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections import Counter
@@ -181,7 +182,7 @@ def write_shard(folder: AnyPath, number: int, embeddings: np.ndarray, metadata: 
     files = {"img_emb": layout.array_bytes(embeddings), "metadata": layout.table_bytes(metadata)}
     write_bytes(layout.embeddings_path(folder, number), files["img_emb"])
     write_bytes(layout.metadata_path(folder, number), files["metadata"])
-    return {"rows": len(metadata), **{name: layout.sha256(data) for name, data in files.items()}}
+    return {"rows": len(metadata), **{name: hashlib.sha256(data).hexdigest() for name, data in files.items()}}
 
 
 def finish(folder: AnyPath, description: Mapping[str, Any]) -> None:

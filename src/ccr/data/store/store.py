@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +26,8 @@ from ccr.data.store.layout import (
     numbered,
     read_columns,
     read_description,
-    sha256,
 )
 from ccr.data.store.matrix import Form, ShardedMatrix
-from ccr.encoders.assets import file_sha256
 from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.io.files import format_errors
 from ccr.io.remote import AnyPath, Place, as_place
@@ -301,13 +300,11 @@ class EmbeddingStore:
         self._matrix.release()
 
     def verify(self) -> None:
-        """An error when a file of the store is not the one that was written (reads everything)."""
+        """Raise an error if a file of the store is not the one that was written (reads everything)."""
         for number, shard in enumerate(self.description.get("shards", [])):
             for part, path_of in (("img_emb", embeddings_path), ("metadata", metadata_path)):
                 file = path_of(self.path, number)
-                digest = None
-                if file.is_file():
-                    digest = sha256(file.read_bytes()) if isinstance(file, Place) else file_sha256(file)
+                digest = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
                 if digest != shard[part]:
                     raise FormatError(f"{file} is missing or not what was written: embed the data set again")
 

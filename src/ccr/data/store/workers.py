@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -24,7 +24,7 @@ from ccr.encoders import Encoder
 from ccr.encoders.registry import Crop, batches
 from ccr.errors import CCRError, UnreachableError
 from ccr.explain.terms import PlainResult
-from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
+from ccr.io.files import read_arrays, write_bytes
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.arrays import unit_rows
 from ccr.utils.processes import isolated_python
@@ -46,8 +46,8 @@ SURE_BITS, LEAST_COSINE = 6, 0.9
 LEAST_BITS = 8
 #: Pairs of pictures that are compared at a time, and in all: of more, a sample of the measured images is compared.
 AT_ONCE, MOST_PAIRS = 1 << 22, 10**10
-#: Pairs whose embeddings are read at a time.
-PAIRS_READ = 4096
+#: Pairs whose embeddings are read at a time, and those that are shown.
+PAIRS_READ, EXAMPLES = 4096, 5
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def look_of(image: Image.Image) -> str:
     return np.packbits(bits).tobytes().hex()
 
 
-def near_copies(store: EmbeddingStore, *, examples: int = 5) -> NearCopies | None:
+def near_copies(store: EmbeddingStore) -> NearCopies | None:
     """Images of `test`, `val` and other splits that look like one of `train`; None for stores without hashes, which
     older versions made, or without both kinds of splits. Copies of the very same file are not counted."""
     looks, splits = store.looks, store.splits
@@ -108,7 +108,7 @@ def near_copies(store: EmbeddingStore, *, examples: int = 5) -> NearCopies | Non
             str(store.paths[train[nearest[at]]]),
             int(bits[at]),
         )
-        for at in order[:examples]
+        for at in order[:EXAMPLES]
     )
     return NearCopies(compared, len(order), MOST_BITS, shown)
 
@@ -282,6 +282,9 @@ class FirstRow:
     split: str | None
 
 
+Kind = TypeVar("Kind", bound="Chunk")
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Embeddings (rows, d) of the samples that could be read, their metadata, and why the others were skipped.
@@ -296,38 +299,39 @@ class Chunk:
     crossing: int
 
     def save(self, path: AnyPath) -> None:
-        facts = {name: getattr(self, name) for name in ("metadata", "skipped", "reused", "crossing")}
-        text = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
+        arrays: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        facts = {name: value for name, value in vars(self).items() if name not in arrays}
         stream = io.BytesIO()
-        np.savez(stream, embeddings=self.embeddings, facts=text)
+        np.savez(stream, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
         write_bytes(path, stream.getvalue())
 
-
-def load_chunk(path: AnyPath, dimension: int, dtype: str) -> Chunk | None:
-    """The chunk that was saved, with embeddings (rows, `dimension`) of this `dtype`; None when there is none, or when
-    it is damaged in whatever way: then it is made again."""
-    try:
-        if isinstance(path, Place) and not path.is_file():
+    @classmethod
+    def load(cls: type[Kind], path: AnyPath, dimension: int, dtype: str) -> Kind | None:
+        """What was saved, with embeddings (rows, `dimension`) of this `dtype`; None when there is none, or when it is
+        damaged in whatever way: then it is made again."""
+        try:
+            if isinstance(path, Place) and not path.is_file():
+                return None
+            arrays: dict[str, Any] = dict(read_arrays(path))
+            facts = json.loads(arrays.pop("facts").tobytes())
+            chunk = cls(**arrays, **facts)
+            whole = chunk.embeddings.shape == (len(chunk.metadata), dimension) and chunk.embeddings.dtype == dtype
+            return chunk if whole and chunk.is_sound() else None
+        except UnreachableError:
+            raise
+        except Exception:
             return None
-        with np.load(io.BytesIO(read_regular(path, MOST_TENSOR_BYTES)), allow_pickle=False) as archive:
-            facts = json.loads(archive["facts"].tobytes())
-            chunk = Chunk(embeddings=archive["embeddings"], **facts)
-        whole = chunk.embeddings.shape == (len(chunk.metadata), dimension) and chunk.embeddings.dtype == dtype
-        return chunk if whole and np.isfinite(chunk.embeddings).all() and _is_plain(chunk) else None
-    except UnreachableError:
-        raise
-    except Exception:
-        return None
 
-
-def _is_plain(chunk: Chunk) -> bool:
-    """Whether the chunk has the rows and counts that `save` writes."""
-    rows = all(
-        _COLUMNS <= set(row) <= _COLUMNS | _MORE_COLUMNS and isinstance(row["content"], str) for row in chunk.metadata
-    )
-    texts = all(value is None or isinstance(value, str) for row in chunk.metadata for value in row.values())
-    skipped = all(isinstance(item[name], str) for item in chunk.skipped for name in ("path", "reason"))
-    return rows and texts and skipped and isinstance(chunk.reused, int) and isinstance(chunk.crossing, int)
+    def is_sound(self) -> bool:
+        """Whether there is a number everywhere, and the rows and counts are such as `save` writes."""
+        rows = all(
+            _COLUMNS <= set(row) <= _COLUMNS | _MORE_COLUMNS and isinstance(row["content"], str)
+            for row in self.metadata
+        )
+        texts = all(value is None or isinstance(value, str) for row in self.metadata for value in row.values())
+        skipped = all(isinstance(item[name], str) for item in self.skipped for name in ("path", "reason"))
+        counts = isinstance(self.reused, int) and isinstance(self.crossing, int)
+        return rows and texts and skipped and counts and bool(np.isfinite(self.embeddings).all())
 
 
 @dataclass

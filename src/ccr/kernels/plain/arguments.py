@@ -114,7 +114,6 @@ class StepSettings(NamedTuple):
         alpha: float,
         scale: float,
         seed: int,
-        classes: int = 0,
         sparse_head: bool = False,
     ) -> StepSettings:
         """Settings from options in their own units: `alpha` is the penalty for codes scaled to size 1. The engine adds
@@ -122,7 +121,7 @@ class StepSettings(NamedTuple):
         return cls(
             refine=radius > 0, adaptive=adaptive, momentum=float(momentum), radius=float(radius),
             penalty=float(alpha * scale**2), scale=float(scale), kind=TWO_SIDED, length=0, target_length=0.0, nudge=0.0,
-            dropped=int(dropout * 2**32), keep=1.0 / (1.0 - dropout), seed=seed, classes=classes,
+            dropped=int(dropout * 2**32), keep=1.0 / (1.0 - dropout), seed=seed, classes=0,
             dropout=float(dropout), sparse_head=sparse_head,
         )  # fmt: skip
 

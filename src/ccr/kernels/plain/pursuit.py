@@ -1,8 +1,9 @@
-"""Orthogonal matching pursuit and IP-OMP (Information pursuit, docs/method.md) by the Gram matrix, with an orthonormal
-basis of the selected rows that grows by one a step.
+"""Kernels of the pursuits, OMP and IP-OMP (Information pursuit, docs/method.md), and of the non-negative lasso, by the
+Gram matrix.
 
-What is left of a row after projection is a difference of near-equal numbers. `pursue_fast` works in float32 and gives
-up an image as soon as that could change a choice; `pursue` works in float64.
+Pursuits grow an orthonormal basis of the selected rows by one a step. What is left of a row after projection is a
+difference of near-equal numbers: `pursue_fast` works in float32 and gives up an image as soon as that could change a
+choice; `pursue` works in float64.
 """
 
 from __future__ import annotations

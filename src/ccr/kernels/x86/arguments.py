@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from ccr.kernels.plain.arguments import SortedEntries
-from ccr.kernels.x86.vectors import INT, LONG, at, called
+from ccr.kernels.x86.vectors import INT, LONG, at, called, emitting
 
 
 # Atomic words shared by threads: a thread that sees a write also sees the writes before it.
@@ -53,16 +53,11 @@ def shared_write(context, words, place, value):  # type: ignore[no-untyped-def]
     return types.void(words, types.int64, types.int64), emit
 
 
-@intrinsic
-def let_others_run(context):  # type: ignore[no-untyped-def]
+@emitting(types.void)
+def let_others_run(builder):  # type: ignore[no-untyped-def]
     """Give up the rest of this thread's turn, where the system has a word for it."""
-
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        if os.name == "posix":
-            called(builder, "sched_yield", INT, [])
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    if os.name == "posix":
+        called(builder, "sched_yield", INT, [])
 
 
 #: Columns of the facts about a row in bytes: its scale, the product of its bytes with the noise of concepts, its norm.

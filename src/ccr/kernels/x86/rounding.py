@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import intrinsic
 
 from ccr.kernels.plain.arguments import line_zeros
 from ccr.kernels.plain.rows import copy_into
@@ -14,7 +13,9 @@ from ccr.kernels.x86.arguments import PanelColumns, RoundedRows, Screen
 from ccr.kernels.x86.tiles import PANEL, SHIFT, TILE, block_starts
 from ccr.kernels.x86.variants import compiled
 from ccr.kernels.x86.vectors import (
+    ADDRESS,
     BYTE,
+    COUNT,
     FLOAT,
     INT,
     LANES,
@@ -24,6 +25,7 @@ from ccr.kernels.x86.vectors import (
     called,
     constant,
     counted,
+    emitting,
     load,
     shuffled,
     splat,
@@ -107,49 +109,40 @@ def _largest(builder: Any, values: Any) -> Any:
     return called(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, [values], fastmath=("nnan",))
 
 
-@intrinsic
-def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
+@emitting(types.void, ADDRESS, COUNT, ADDRESS)
+def _extents(builder, values, count, out):  # type: ignore[no-untyped-def]
     """Write three statistics of `count` numbers, a multiple of STEP, to `out`: the largest |number|, the largest sum of
     squares of half a block, the sum of all squares."""
-    signature = types.void(types.voidptr, types.int64, types.voidptr)
+    zero, kind = constant(FLOAT, 0.0), vector(FLOAT)
+    per_block = BLOCK // LANES
+    vectors = builder.sdiv(count, LONG(LANES))
 
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        values, count, out = arguments
-        zero, kind = constant(FLOAT, 0.0), vector(FLOAT)
-        per_block = BLOCK // LANES
-        vectors = builder.sdiv(count, LONG(LANES))
+    def block(number: Any, held: list[Any]) -> list[Any]:
+        begin = builder.mul(number, LONG(per_block))
+        end = builder.add(begin, LONG(per_block))
+        end = builder.select(builder.icmp_signed("<", end, vectors), end, vectors)
 
-        def block(number: Any, held: list[Any]) -> list[Any]:
-            begin = builder.mul(number, LONG(per_block))
-            end = builder.add(begin, LONG(per_block))
-            end = builder.select(builder.icmp_signed("<", end, vectors), end, vectors)
+        def add(turn: Any, sums: list[Any]) -> list[Any]:
+            most, *squares = sums
+            for part in range(4):
+                place = builder.add(builder.mul(turn, LONG(4)), LONG(part))
+                value = load(builder, values, kind, place)
+                most = _larger(builder, called(builder, f"llvm.fabs.v{LANES}f32", kind, [value]), most)
+                squares[part] = builder.fadd(squares[part], builder.fmul(value, value, ("contract",)), ("contract",))
+            return [most, *squares]
 
-            def add(turn: Any, sums: list[Any]) -> list[Any]:
-                most, *squares = sums
-                for part in range(4):
-                    place = builder.add(builder.mul(turn, LONG(4)), LONG(part))
-                    value = load(builder, values, kind, place)
-                    most = _larger(builder, called(builder, f"llvm.fabs.v{LANES}f32", kind, [value]), most)
-                    squares[part] = builder.fadd(
-                        squares[part], builder.fmul(value, value, ("contract",)), ("contract",)
-                    )
-                return [most, *squares]
+        quarter = LONG(4)
+        most, *squares = counted(
+            builder, builder.sdiv(begin, quarter), builder.sdiv(end, quarter), [held[0], *[zero] * 4], add
+        )
+        square = builder.fadd(builder.fadd(squares[0], squares[1]), builder.fadd(squares[2], squares[3]))
+        return [most, _larger(builder, _halves(builder, square), held[1]), builder.fadd(held[2], square)]
 
-            quarter = LONG(4)
-            most, *squares = counted(
-                builder, builder.sdiv(begin, quarter), builder.sdiv(end, quarter), [held[0], *[zero] * 4], add
-            )
-            square = builder.fadd(builder.fadd(squares[0], squares[1]), builder.fadd(squares[2], squares[3]))
-            return [most, _larger(builder, _halves(builder, square), held[1]), builder.fadd(held[2], square)]
-
-        blocks = builder.sdiv(builder.add(vectors, LONG(per_block - 1)), LONG(per_block))
-        most, half, square = counted(builder, LONG(0), blocks, [zero] * 3, block)
-        for place, largest in enumerate((most, half)):
-            store(builder, _largest(builder, largest), out, LONG(place))
-        store(builder, totals(builder, [square])[0], out, LONG(2))
-        return context.get_dummy_value()
-
-    return signature, emit
+    blocks = builder.sdiv(builder.add(vectors, LONG(per_block - 1)), LONG(per_block))
+    most, half, square = counted(builder, LONG(0), blocks, [zero] * 3, block)
+    for place, largest in enumerate((most, half)):
+        store(builder, _largest(builder, largest), out, LONG(place))
+    store(builder, totals(builder, [square])[0], out, LONG(2))
 
 
 def _within_bytes(builder: Any, values: Any) -> Any:
@@ -159,43 +152,34 @@ def _within_bytes(builder: Any, values: Any) -> Any:
     return builder.select(builder.fcmp_ordered("<", values, high), values, high)
 
 
-@intrinsic
-def _rounded(context, values, factor, noise, weights, shift, count, out):  # type: ignore[no-untyped-def]
+@emitting(types.float32, ADDRESS, types.float32, ADDRESS, ADDRESS, COUNT, COUNT, ADDRESS)
+def _rounded(builder, values, factor, noise, weights, shift, count, out):  # type: ignore[no-untyped-def]
     """q = round(factor * values + noise), of `count` numbers, a multiple of STEP; q + shift as bytes at out. Returns
     <q, weights>, NaN if a number is."""
-    pointer, number = types.voidptr, types.int64
-    signature = types.float32(pointer, types.float32, pointer, pointer, number, number, pointer)
+    kind, factors = vector(FLOAT), splat(builder, factor)
+    shifts = splat(builder, builder.trunc(shift, INT))
 
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        values, factor, noise, weights, shift, count, out = arguments
-        kind, factors = vector(FLOAT), splat(builder, factor)
-        shifts = splat(builder, builder.trunc(shift, INT))
+    def body(step: Any, sums: list[Any]) -> list[Any]:
+        quarters, new = [], []
+        for part in range(4):
+            place = builder.add(builder.mul(step, LONG(4)), LONG(part))
+            moved = builder.fadd(
+                builder.fmul(load(builder, values, kind, place), factors, ("contract",)),
+                load(builder, noise, kind, place), ("contract",),
+            )  # fmt: skip
+            whole = called(builder, f"llvm.rint.v{LANES}f32", kind, [moved])
+            weighted = builder.fmul(whole, load(builder, weights, kind, place), ("contract",))
+            new.append(builder.fadd(sums[part], weighted, ("contract",)))
+            quarters.append(builder.add(builder.fptosi(_within_bytes(builder, whole), vector(INT)), shifts))
+        low, high = (shuffled(builder, one, two, list(range(2 * LANES))) for one, two in (quarters[:2], quarters[2:]))
+        ints = shuffled(builder, low, high, list(range(STEP)))
+        store(builder, builder.trunc(ints, vector(BYTE, STEP)), out, step, align=1)
+        return new
 
-        def body(step: Any, sums: list[Any]) -> list[Any]:
-            quarters, new = [], []
-            for part in range(4):
-                place = builder.add(builder.mul(step, LONG(4)), LONG(part))
-                moved = builder.fadd(
-                    builder.fmul(load(builder, values, kind, place), factors, ("contract",)),
-                    load(builder, noise, kind, place), ("contract",),
-                )  # fmt: skip
-                whole = called(builder, f"llvm.rint.v{LANES}f32", kind, [moved])
-                weighted = builder.fmul(whole, load(builder, weights, kind, place), ("contract",))
-                new.append(builder.fadd(sums[part], weighted, ("contract",)))
-                quarters.append(builder.add(builder.fptosi(_within_bytes(builder, whole), vector(INT)), shifts))
-            low, high = (
-                shuffled(builder, one, two, list(range(2 * LANES))) for one, two in (quarters[:2], quarters[2:])
-            )
-            ints = shuffled(builder, low, high, list(range(STEP)))
-            store(builder, builder.trunc(ints, vector(BYTE, STEP)), out, step, align=1)
-            return new
-
-        steps = builder.sdiv(count, LONG(STEP))
-        sums = counted(builder, LONG(0), steps, [constant(FLOAT, 0.0)] * 4, body)
-        together = builder.fadd(builder.fadd(sums[0], sums[1]), builder.fadd(sums[2], sums[3]))
-        return totals(builder, [together])[0]
-
-    return signature, emit
+    steps = builder.sdiv(count, LONG(STEP))
+    sums = counted(builder, LONG(0), steps, [constant(FLOAT, 0.0)] * 4, body)
+    together = builder.fadd(builder.fadd(sums[0], sums[1]), builder.fadd(sums[2], sums[3]))
+    return totals(builder, [together])[0]
 
 
 @compiled
@@ -286,37 +270,30 @@ def _pack_bytes(rows, panel, screen):  # type: ignore[no-untyped-def]
     screen.scales[panel] = scale
 
 
-@intrinsic
-def transpose(context, rows, stride, blocks, out):  # type: ignore[no-untyped-def]
+@emitting(types.void, ADDRESS, COUNT, COUNT, ADDRESS)
+def transpose(builder, rows, stride, blocks, out):  # type: ignore[no-untyped-def]
     """The columns of LANES rows, each `stride` elements of 32 bits after the one before, LANES * blocks columns: column
     c into the LANES elements at out + c * PANEL."""
-    signature = types.void(types.voidptr, types.int64, types.int64, types.voidptr)
+    starts = [at(builder, rows, INT, builder.mul(stride, LONG(row))) for row in range(LANES)]
 
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        rows, stride, blocks, out = arguments
-        starts = [at(builder, rows, INT, builder.mul(stride, LONG(row))) for row in range(LANES)]
+    def block(place: Any, nothing: list[Any]) -> list[Any]:
+        lines = [load(builder, start, vector(INT), place) for start in starts]
+        run = 1
+        while run < LANES:  # exchange blocks of run x run elements across the diagonal
+            for row in range(LANES):
+                if row & run:
+                    continue
+                one, two = lines[row], lines[row + run]
+                upper = [lane - run + LANES if lane & run else lane for lane in range(LANES)]
+                lower = [lane + LANES if lane & run else lane + run for lane in range(LANES)]
+                lines[row], lines[row + run] = (shuffled(builder, one, two, p) for p in (upper, lower))
+            run *= 2
+        first = builder.mul(place, LONG(PANEL * LANES))
+        for column, line in enumerate(lines):
+            store(builder, line, at(builder, out, INT, builder.add(first, LONG(PANEL * column))), LONG(0))
+        return nothing
 
-        def block(place: Any, nothing: list[Any]) -> list[Any]:
-            lines = [load(builder, start, vector(INT), place) for start in starts]
-            run = 1
-            while run < LANES:  # exchange blocks of run x run elements across the diagonal
-                for row in range(LANES):
-                    if row & run:
-                        continue
-                    one, two = lines[row], lines[row + run]
-                    upper = [lane - run + LANES if lane & run else lane for lane in range(LANES)]
-                    lower = [lane + LANES if lane & run else lane + run for lane in range(LANES)]
-                    lines[row], lines[row + run] = (shuffled(builder, one, two, p) for p in (upper, lower))
-                run *= 2
-            first = builder.mul(place, LONG(PANEL * LANES))
-            for column, line in enumerate(lines):
-                store(builder, line, at(builder, out, INT, builder.add(first, LONG(PANEL * column))), LONG(0))
-            return nothing
-
-        counted(builder, LONG(0), blocks, [], block)
-        return context.get_dummy_value()
-
-    return signature, emit
+    counted(builder, LONG(0), blocks, [], block)
 
 
 @compiled

@@ -12,7 +12,9 @@ from numba.extending import intrinsic
 
 from ccr.kernels.x86.variants import VARIANT, Variant
 from ccr.kernels.x86.vectors import (
+    ADDRESS,
     BYTE,
+    COUNT,
     FLOAT,
     INT,
     LONG,
@@ -21,6 +23,7 @@ from ccr.kernels.x86.vectors import (
     called,
     constant,
     counted,
+    emitting,
     load,
     multiplied_bytes,
     multiplied_pairs,
@@ -172,16 +175,11 @@ def columns_at(builder: Any, panel: Any, kind: Any, place: Any) -> list[Any]:
 
 
 def block_starts_of(tile: Tile) -> Any:
-    @intrinsic
-    def block_starts(context, panel, depth, out):  # type: ignore[no-untyped-def]
+    @emitting(types.void, ADDRESS, COUNT, ADDRESS)
+    def block_starts(builder, panel, depth, out):  # type: ignore[no-untyped-def]
         """Write the initial sums of each block of a panel (depth, PANEL) of quads: -SHIFT times the sum of the
         concept's bytes, which cancels SHIFT in the bytes of rows. An integer of 32 bits for a concept, or two of 16."""
-
-        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            tile.store_starts(builder, *arguments)
-            return context.get_dummy_value()
-
-        return types.void(types.voidptr, types.int64, types.voidptr), emit
+        tile.store_starts(builder, panel, depth, out)
 
     return block_starts
 
@@ -228,32 +226,24 @@ def _mark(tile: Tile, builder: Any, rows: TileRows, panel: TilePanel, two_sided:
 
 
 def float_tile_of(tile: Tile) -> Any:
-    @intrinsic
-    def float_tile(context, rows, stride, panel, depth, out, out_stride, first):  # type: ignore[no-untyped-def]
+    @emitting(types.void, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, COUNT)
+    def float_tile(builder, rows, stride, panel, depth, out, out_stride, first):  # type: ignore[no-untyped-def]
         """ROWS x PANEL products of floats, row r into the floats at out + r * out_stride + first."""
-        pointer, number = types.voidptr, types.int64
-        signature = types.void(pointer, number, pointer, number, pointer, number, number)
+        lines, kind = tile._row_starts(builder, rows, stride, FLOAT), vector(FLOAT, tile.lanes)
 
-        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            rows, stride, panel, depth, out, out_stride, first = arguments
-            lines, kind = tile._row_starts(builder, rows, stride, FLOAT), vector(FLOAT, tile.lanes)
+        def add(place: Any, sums: list[Any]) -> list[Any]:
+            columns, new = columns_at(builder, panel, kind, place), []
+            for row, line in enumerate(lines):
+                many = splat(builder, load(builder, line, FLOAT, place), tile.lanes)
+                new += [multiply_add(builder, sums[2 * row + half], many, columns[half]) for half in (0, 1)]
+            return new
 
-            def add(place: Any, sums: list[Any]) -> list[Any]:
-                columns, new = columns_at(builder, panel, kind, place), []
-                for row, line in enumerate(lines):
-                    many = splat(builder, load(builder, line, FLOAT, place), tile.lanes)
-                    new += [multiply_add(builder, sums[2 * row + half], many, columns[half]) for half in (0, 1)]
-                return new
-
-            zeros = [constant(FLOAT, 0.0, tile.lanes)] * (2 * tile.rows)
-            sums = counted(builder, LONG(0), depth, zeros, add)
-            for row in range(tile.rows):
-                line = at(builder, out, FLOAT, builder.add(first, builder.mul(out_stride, LONG(row))))
-                for half in (0, 1):
-                    store(builder, sums[2 * row + half], line, LONG(half))
-            return context.get_dummy_value()
-
-        return signature, emit
+        zeros = [constant(FLOAT, 0.0, tile.lanes)] * (2 * tile.rows)
+        sums = counted(builder, LONG(0), depth, zeros, add)
+        for row in range(tile.rows):
+            line = at(builder, out, FLOAT, builder.add(first, builder.mul(out_stride, LONG(row))))
+            for half in (0, 1):
+                store(builder, sums[2 * row + half], line, LONG(half))
 
     return float_tile
 

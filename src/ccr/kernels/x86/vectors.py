@@ -1,8 +1,9 @@
-"""Sums over rows and dot products, also of short rows, in registers."""
+"""LLVM instructions that numba cannot express: loops over vectors in registers, sums of rows, dot products."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from llvmlite import binding, ir
@@ -11,6 +12,27 @@ from numba.extending import intrinsic
 
 from ccr.kernels.plain.arguments import LINE
 from ccr.kernels.x86.variants import VARIANT, compiled
+
+#: Kinds of arguments, beside floats.
+ADDRESS, COUNT = types.voidptr, types.int64
+
+
+def emitting(result: Any, *kinds: Any) -> Callable[[Any], Any]:
+    """Decorator that makes a function for kernels of one that emits its instructions. This one is called with LLVM's
+    builder and the values of the arguments, of these kinds, and returns the value of the result, if there is one."""
+
+    def decorate(emit: Any) -> Any:
+        def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = emit(builder, *arguments)
+            return context.get_dummy_value() if value is None else value
+
+        @wraps(emit)  # numba reads the names of arguments there
+        def typed(context: Any, *given: Any) -> Any:
+            return result(*kinds), lower
+
+        return intrinsic(typed)
+
+    return decorate
 
 
 # Addresses of arrays, and prefetching.
@@ -25,42 +47,28 @@ def address(context, array):  # type: ignore[no-untyped-def]
     return types.voidptr(array), emit
 
 
-@intrinsic
-def lowest_bit(context, word):  # type: ignore[no-untyped-def]
+@emitting(types.int64, COUNT)
+def lowest_bit(builder, word):  # type: ignore[no-untyped-def]
     """Index of the lowest set bit of a nonzero word."""
-
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), emit
+    return builder.cttz(word, ir.Constant(ir.IntType(1), 1))
 
 
-@intrinsic
-def bit_count(context, word):  # type: ignore[no-untyped-def]
+@emitting(types.int64, COUNT)
+def bit_count(builder, word):  # type: ignore[no-untyped-def]
     """Number of set bits of a word."""
-
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.int64), emit
+    return builder.ctpop(word)
 
 
-@intrinsic
-def fetch_ahead(context, start, lines):  # type: ignore[no-untyped-def]
+@emitting(types.void, ADDRESS, COUNT)
+def fetch_ahead(builder, start, lines):  # type: ignore[no-untyped-def]
     """Ask for memory that is needed soon, so many lines."""
 
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        start, lines = arguments
+    def ask(line: Any, nothing: list[Any]) -> list[Any]:
+        place = at(builder, start, BYTE, builder.mul(line, LONG(LINE)))
+        called(builder, "llvm.prefetch.p0", ir.VoidType(), [place, INT(0), INT(3), INT(1)])
+        return nothing
 
-        def ask(line: Any, nothing: list[Any]) -> list[Any]:
-            place = at(builder, start, BYTE, builder.mul(line, LONG(LINE)))
-            called(builder, "llvm.prefetch.p0", ir.VoidType(), [place, INT(0), INT(3), INT(1)])
-            return nothing
-
-        counted(builder, LONG(0), lines, [], ask)
-        return context.get_dummy_value()
-
-    return types.void(types.voidptr, types.int64), emit
+    counted(builder, LONG(0), lines, [], ask)
 
 
 @compiled
@@ -234,151 +242,111 @@ def _row(builder: Any, matrix: Any, stride: Any, rows: Any, entry: Any) -> Any:
 
 
 def _adding(vectors: int, lanes: int = LANES) -> Any:
-    @intrinsic
-    def add(context, total, factors, matrix, stride, rows, start, stop):  # type: ignore[no-untyped-def]
+    @emitting(types.void, ADDRESS, ADDRESS, ADDRESS, COUNT, ADDRESS, COUNT, COUNT)
+    def add(builder, total, factors, matrix, stride, rows, start, stop):  # type: ignore[no-untyped-def]
         """total[:w] += sum over e in start:stop of factors[e] * matrix[rows[e], :w], w = vectors * lanes."""
-        pointer, number = types.voidptr, types.int64
-        signature = types.void(pointer, pointer, pointer, number, pointer, number, number)
+        places = [LONG(number) for number in range(vectors)]
 
-        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            total, factors, matrix, stride, rows, start, stop = arguments
-            places = [LONG(number) for number in range(vectors)]
+        def body(entry: Any, sums: list[Any]) -> list[Any]:
+            factor = splat(builder, load(builder, factors, FLOAT, entry), lanes)
+            row = _row(builder, matrix, stride, rows, entry)
+            return [
+                multiply_add(builder, held, factor, load(builder, row, vector(FLOAT, lanes), place))
+                for held, place in zip(sums, places, strict=True)
+            ]
 
-            def body(entry: Any, sums: list[Any]) -> list[Any]:
-                factor = splat(builder, load(builder, factors, FLOAT, entry), lanes)
-                row = _row(builder, matrix, stride, rows, entry)
-                return [
-                    multiply_add(builder, held, factor, load(builder, row, vector(FLOAT, lanes), place))
-                    for held, place in zip(sums, places, strict=True)
-                ]
-
-            before = [load(builder, total, vector(FLOAT, lanes), place) for place in places]
-            for place, value in zip(places, counted(builder, start, stop, before, body), strict=True):
-                store(builder, value, total, place)
-            return context.get_dummy_value()
-
-        return signature, emit
+        before = [load(builder, total, vector(FLOAT, lanes), place) for place in places]
+        for place, value in zip(places, counted(builder, start, stop, before, body), strict=True):
+            store(builder, value, total, place)
 
     return add
 
 
 def _adding_whole(count: int) -> Any:
-    @intrinsic
-    def add(context, total, factors, matrix, stride, rows, vectors):  # type: ignore[no-untyped-def]
+    @emitting(types.void, ADDRESS, ADDRESS, ADDRESS, COUNT, ADDRESS, COUNT)
+    def add(builder, total, factors, matrix, stride, rows, vectors):  # type: ignore[no-untyped-def]
         """total[:w] += sum over e in 0:count of factors[e] * matrix[rows[e], :w], w = vectors * LANES, with rows read
         from end to end, as memory likes it."""
-        pointer, number = types.voidptr, types.int64
-        signature = types.void(pointer, pointer, pointer, number, pointer, number)
+        entries = [LONG(entry) for entry in range(count)]
+        lines = [_row(builder, matrix, stride, rows, entry) for entry in entries]
+        shares = [splat(builder, load(builder, factors, FLOAT, entry)) for entry in entries]
 
-        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            total, factors, matrix, stride, rows, vectors = arguments
-            entries = [LONG(entry) for entry in range(count)]
-            lines = [_row(builder, matrix, stride, rows, entry) for entry in entries]
-            shares = [splat(builder, load(builder, factors, FLOAT, entry)) for entry in entries]
+        def body(place: Any, nothing: list[Any]) -> list[Any]:
+            held = load(builder, total, vector(FLOAT), place)
+            for share, line in zip(shares, lines, strict=True):
+                held = multiply_add(builder, held, share, load(builder, line, vector(FLOAT), place))
+            store(builder, held, total, place)
+            return nothing
 
-            def body(place: Any, nothing: list[Any]) -> list[Any]:
-                held = load(builder, total, vector(FLOAT), place)
-                for share, line in zip(shares, lines, strict=True):
-                    held = multiply_add(builder, held, share, load(builder, line, vector(FLOAT), place))
-                store(builder, held, total, place)
-                return nothing
-
-            counted(builder, LONG(0), vectors, [], body)
-            return context.get_dummy_value()
-
-        return signature, emit
+        counted(builder, LONG(0), vectors, [], body)
 
     return add
 
 
 def _spreading(vectors: int) -> Any:
-    @intrinsic
-    def spread(context, values, factors, rows, start, stop, out, stride):  # type: ignore[no-untyped-def]
+    @emitting(types.void, ADDRESS, ADDRESS, ADDRESS, COUNT, COUNT, ADDRESS, COUNT)
+    def spread(builder, values, factors, rows, start, stop, out, stride):  # type: ignore[no-untyped-def]
         """out[rows[e], :w] += factors[e] * values[:w] for e in start:stop, w = vectors * LANES."""
-        pointer, number = types.voidptr, types.int64
-        signature = types.void(pointer, pointer, pointer, number, number, pointer, number)
+        places = [LONG(number) for number in range(vectors)]
+        own = [load(builder, values, vector(FLOAT), place) for place in places]
 
-        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            values, factors, rows, start, stop, out, stride = arguments
-            places = [LONG(number) for number in range(vectors)]
-            own = [load(builder, values, vector(FLOAT), place) for place in places]
+        def body(entry: Any, nothing: list[Any]) -> list[Any]:
+            factor = splat(builder, load(builder, factors, FLOAT, entry))
+            row = _row(builder, out, stride, rows, entry)
+            held = [load(builder, row, vector(FLOAT), place) for place in places]
+            for place, before, value in zip(places, held, own, strict=True):
+                store(builder, multiply_add(builder, before, factor, value), row, place)
+            return nothing
 
-            def body(entry: Any, nothing: list[Any]) -> list[Any]:
-                factor = splat(builder, load(builder, factors, FLOAT, entry))
-                row = _row(builder, out, stride, rows, entry)
-                held = [load(builder, row, vector(FLOAT), place) for place in places]
-                for place, before, value in zip(places, held, own, strict=True):
-                    store(builder, multiply_add(builder, before, factor, value), row, place)
-                return nothing
-
-            counted(builder, start, stop, [], body)
-            return context.get_dummy_value()
-
-        return signature, emit
+        counted(builder, start, stop, [], body)
 
     return spread
 
 
 def _dotting(group: int) -> Any:
-    @intrinsic
-    def dots(context, values, matrix, stride, rows, count, vectors, factor, out):  # type: ignore[no-untyped-def]
+    @emitting(types.void, ADDRESS, ADDRESS, COUNT, ADDRESS, COUNT, COUNT, types.float32, ADDRESS)
+    def dots(builder, values, matrix, stride, rows, count, vectors, factor, out):  # type: ignore[no-untyped-def]
         """out[e] = factor * <values[:w], matrix[rows[e], :w]> for e in 0:count, at most `group`, w = vectors * LANES.
         One sum per row, whatever the others are: the last row stands in for those that are missing."""
-        pointer, number = types.voidptr, types.int64
-        signature = types.void(pointer, pointer, number, pointer, number, number, types.float32, pointer)
+        last, entries = builder.sub(count, LONG(1)), [LONG(entry) for entry in range(group)]
+        entries = [builder.select(builder.icmp_signed("<", entry, last), entry, last) for entry in entries]
+        lines = [_row(builder, matrix, stride, rows, entry) for entry in entries]
 
-        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            values, matrix, stride, rows, count, vectors, factor, out = arguments
-            last, entries = builder.sub(count, LONG(1)), [LONG(entry) for entry in range(group)]
-            entries = [builder.select(builder.icmp_signed("<", entry, last), entry, last) for entry in entries]
-            lines = [_row(builder, matrix, stride, rows, entry) for entry in entries]
+        def body(place: Any, sums: list[Any]) -> list[Any]:
+            own = load(builder, values, vector(FLOAT), place)
+            return [
+                multiply_add(builder, held, own, load(builder, line, vector(FLOAT), place))
+                for held, line in zip(sums, lines, strict=True)
+            ]
 
-            def body(place: Any, sums: list[Any]) -> list[Any]:
-                own = load(builder, values, vector(FLOAT), place)
-                return [
-                    multiply_add(builder, held, own, load(builder, line, vector(FLOAT), place))
-                    for held, line in zip(sums, lines, strict=True)
-                ]
-
-            sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)] * group, body)
-            for entry, value in zip(entries, totals(builder, sums), strict=True):
-                store(builder, builder.fmul(factor, value), out, entry)
-            return context.get_dummy_value()
-
-        return signature, emit
+        sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)] * group, body)
+        for entry, value in zip(entries, totals(builder, sums), strict=True):
+            store(builder, builder.fmul(factor, value), out, entry)
 
     return dots
 
 
 def _dotting_and_adding(count: int) -> Any:
-    @intrinsic
-    def both(context, values, factors, matrix, stride, rows, vectors, factor, out, total):  # type: ignore[no-untyped-def]
+    @emitting(types.void, ADDRESS, ADDRESS, ADDRESS, COUNT, ADDRESS, COUNT, types.float32, ADDRESS, ADDRESS)
+    def both(builder, values, factors, matrix, stride, rows, vectors, factor, out, total):  # type: ignore[no-untyped-def]
         """out[e] = factor * <values[:w], row e> and total[:w] += factors[e] * row e, for e in 0:count, w = vectors *
         LANES and row e = matrix[rows[e], :w], which is read once."""
-        pointer, number = types.voidptr, types.int64
-        signature = types.void(pointer, pointer, pointer, number, pointer, number, types.float32, pointer, pointer)
+        entries = [LONG(entry) for entry in range(count)]
+        lines = [_row(builder, matrix, stride, rows, entry) for entry in entries]
+        shares = [splat(builder, load(builder, factors, FLOAT, entry)) for entry in entries]
 
-        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            values, factors, matrix, stride, rows, vectors, factor, out, total = arguments
-            entries = [LONG(entry) for entry in range(count)]
-            lines = [_row(builder, matrix, stride, rows, entry) for entry in entries]
-            shares = [splat(builder, load(builder, factors, FLOAT, entry)) for entry in entries]
+        def body(place: Any, sums: list[Any]) -> list[Any]:
+            own = load(builder, values, vector(FLOAT), place)
+            held = load(builder, total, vector(FLOAT), place)
+            registers = [load(builder, line, vector(FLOAT), place) for line in lines]
+            for share, line in zip(shares, registers, strict=True):
+                held = multiply_add(builder, held, share, line)
+            store(builder, held, total, place)
+            return [multiply_add(builder, one, own, line) for one, line in zip(sums, registers, strict=True)]
 
-            def body(place: Any, sums: list[Any]) -> list[Any]:
-                own = load(builder, values, vector(FLOAT), place)
-                held = load(builder, total, vector(FLOAT), place)
-                registers = [load(builder, line, vector(FLOAT), place) for line in lines]
-                for share, line in zip(shares, registers, strict=True):
-                    held = multiply_add(builder, held, share, line)
-                store(builder, held, total, place)
-                return [multiply_add(builder, one, own, line) for one, line in zip(sums, registers, strict=True)]
-
-            sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)] * count, body)
-            for entry, value in enumerate(totals(builder, sums)):
-                store(builder, builder.fmul(factor, value), out, LONG(entry))
-            return context.get_dummy_value()
-
-        return signature, emit
+        sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)] * count, body)
+        for entry, value in enumerate(totals(builder, sums)):
+            store(builder, builder.fmul(factor, value), out, LONG(entry))
 
     return both
 

@@ -4,8 +4,7 @@ import { first, write } from "../address.js";
 import { get, latest } from "../api.js";
 import { bdi, card, classLink, conceptLink, empty, fill, fixed, h, icon, many, muted, spinner } from "../dom.js";
 import { strip } from "../tiles.js";
-
-const MARKS = { confirmed: "✓", rejected: "×", unclear: "?", disputed: "!", open: "○" };
+import { STATES } from "./review.js";
 
 export default function classPage(root, values, app) {
   let name = first(values, "name", "");
@@ -53,7 +52,7 @@ export default function classPage(root, values, app) {
           "div.grow",
           h("h1", bdi(name)),
           muted(
-            `${many(one.photos, "photo")} that are not of test; ${one.validation ? `${app.state.folds === "ready" ? `of all ${one.right} are right by refits that had not seen them` : `of ${one.validation} validation photos ${one.validation_right} are right${app.state.flattered ? " (the model may have been trained on them)" : ""}`}` : `none for validation${app.state.folds === "ready" ? `; ${one.right} are right by refits that had not seen them` : ""}`}. With no concept at all the model says `,
+            `${many(one.photos, "photo")} that are not of test; ${one.validation ? `${app.state.folds === "ready" ? `${one.right} of them are right by refits that had not seen them` : `of ${one.validation} validation photos ${one.validation_right} are right${app.state.flattered ? " (the model may have been trained on them)" : ""}`}` : `none for validation${app.state.folds === "ready" ? `; ${one.right} are right by refits that had not seen them` : ""}`}. With no concept at all the model says `,
             classLink(one.without),
             `; this class's head start is ${fixed(one.bias)}.`,
           ),
@@ -79,7 +78,7 @@ export default function classPage(root, values, app) {
                         "tr",
                         h("td", conceptLink(claim.concept)),
                         h("td", fixed(claim.weight)),
-                        h("td.text.nowrap", `${MARKS[claim.state]} ${claim.state}`),
+                        h("td.text.nowrap", STATES[claim.state].join(" ")),
                       ),
                     ),
                   ),

@@ -146,7 +146,7 @@ export default function compare(root, values, app) {
           models.map(({ id, words: text }) => [id, id === app.state.version ? `${words(id)} (now)` : text]),
           other,
           (value) => go({ other: value, row: null }),
-          { width: "auto", "max-width": "18rem" },
+          { width: "auto", "max-width": "min(27rem, 100%)" },
         ),
       ),
       segments(

@@ -28,6 +28,7 @@ export default function mistakes(root, values, app) {
     cells = latest();
   root.append(head, h("div.split", left, right));
 
+  const isHeld = () => scope === "held" && app.state.folds === "ready";
   const go = (changes) => app.go("mistakes", { scope: scope === usual() ? null : scope, truth, predicted, ...changes });
 
   async function load() {
@@ -52,7 +53,7 @@ export default function mistakes(root, values, app) {
     const scopes = SCOPES.filter(([name]) =>
       name === "test" ? app.state.test : name !== "held" || app.state.folds !== "none",
     );
-    const ready = scope === "held" && app.state.folds === "ready";
+    const ready = isHeld();
     kept(head, () =>
       fill(
         head,
@@ -221,6 +222,11 @@ export default function mistakes(root, values, app) {
               ? "What spoke for and against it, on average."
               : "On average, of the difference between the two classes:",
           ),
+          isHeld()
+            ? muted(
+                "These sums are of the model itself, not of the refits that had not seen the photos: it may say otherwise.",
+              )
+            : null,
           h("h3", "spoke for ", classLink(predicted)),
           one.spoke_for.length ? terms(one.spoke_for) : muted("nothing but the bias"),
           one.spoke_against.length
@@ -255,6 +261,7 @@ export default function mistakes(root, values, app) {
                   classes: truth,
                   predicted,
                   split: scope === "validation" && !app.state.held_out ? "val" : scope === "test" ? "test" : null,
+                  held: scope === "held" ? null : "false",
                 }),
               },
               "on the wall",

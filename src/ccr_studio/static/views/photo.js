@@ -336,7 +336,12 @@ export default function photo(root, values, app) {
         result.classList.toggle("changed", answer.changed);
         fill(
           result,
-          h("b", answer.changed ? "It becomes " : "Still ", bdi(answer.prediction), `, ${percent(answer.probability)}`),
+          h(
+            "b",
+            answer.changed ? "It becomes " : "Still ",
+            classLink(answer.prediction),
+            `, ${percent(answer.probability)}`,
+          ),
           h("span.muted", ` (was ${shown.prediction}, ${percent(shown.probability)})`),
         );
         fill(

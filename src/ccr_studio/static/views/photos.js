@@ -3,7 +3,7 @@
 import { all, first } from "../address.js";
 import { file, get, latest, post } from "../api.js";
 import { combobox } from "../combobox.js";
-import { conceptLink, dropdown, empty, fill, h, icon, kept, many, muted, percent, spinner } from "../dom.js";
+import { classLink, conceptLink, dropdown, empty, fill, h, icon, kept, many, muted, percent, spinner } from "../dom.js";
 import { chips, rail } from "../filters.js";
 import { wall } from "../wall.js";
 
@@ -155,10 +155,7 @@ export default function photos(root, values, app) {
             h(
               "span.muted",
               one.labelled ? `${percent(one.right / one.labelled)} right; ` : "",
-              one.classes
-                .slice(0, 4)
-                .map((item) => `${item.name} ${item.count}`)
-                .join(", "),
+              one.classes.slice(0, 4).map((item, at) => [at ? ", " : "", classLink(item.name), ` ${item.count}`]),
             ),
           ),
           h("h3", "Concepts that set it apart"),

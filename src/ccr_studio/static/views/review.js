@@ -24,11 +24,12 @@ import {
 } from "../dom.js";
 import { strip } from "../tiles.js";
 
-const STATES = {
+export const STATES = {
   confirmed: ["✓", "confirmed"],
   rejected: ["×", "rejected"],
   unclear: ["?", "unclear"],
   disputed: ["!", "disputed"],
+  waiting: ["…", "waits for others"],
   open: ["", "open"],
 };
 const REASONS = [
@@ -37,12 +38,21 @@ const REASONS = [
   ["true of all classes", "true of all classes"],
   ["not to be seen", "photos do not show it"],
 ];
+// Answers on their way to the log: whoever closes the window before they are there is asked first.
+let unsent = 0;
+window.addEventListener("beforeunload", (event) => {
+  if (unsent) event.preventDefault();
+});
 const VIEWS = [
   ["class", "by class"],
   ["concept", "by concept"],
   ["open", "only open"],
   ["disputed", "only disputed"],
 ];
+const POLICIES = {
+  two: "Two reviewers must agree on a claim.",
+  all: "Everybody who has answered anything must agree on a claim.",
+};
 const HELP = [
   ["Y", "yes, and on"],
   ["N", "no, and on"],
@@ -92,20 +102,26 @@ export default function review(root, values, app) {
     }
     chosen = shown.classes.some((one) => one.name === chosen)
       ? chosen
-      : (shown.classes.find((one) => one.claims.some((claim) => claim.state === "open"))?.name ??
+      : (shown.classes.find((one) => one.claims.some((claim) => stateOf(claim) === "open"))?.name ??
         shown.classes[0].name);
     draw(quiet);
   }
 
   const all = () => shown.classes.flatMap((one) => one.claims);
+  // By a policy of several reviewers, a claim that who looks has answered may be open still.
+  const answered = (one) => one.votes.some((vote) => vote.by === reviewer());
+  const stateOf = (one) => (one.state === "open" && answered(one) ? "waiting" : one.state);
+  const isAsked = (one) => ["open", "unclear"].includes(stateOf(one));
+  const count = (state) => all().filter((one) => stateOf(one) === state).length;
   // What is listed in this view, in the order in which keys go through it.
   function listed() {
-    if (by === "open") return all().filter((one) => one.state === "open" || one.state === "unclear");
+    if (by === "open") return all().filter(isAsked);
     if (by === "disputed") return all().filter((one) => one.state === "disputed");
     if (by === "concept") return all().filter((one) => one.concept === (focus ?? all()[0]?.concept));
     return shown.classes.find((one) => one.name === chosen)?.claims ?? [];
   }
-  const same = (one, other) => one && other && one.class === other.class && one.concept === other.concept;
+  const key = (one) => `${one.class}\n${one.concept}`;
+  const same = (one, other) => one && other && key(one) === key(other);
   let current = null;
 
   function draw(quiet = false) {
@@ -113,7 +129,7 @@ export default function review(root, values, app) {
     if (!list.some((one) => same(one, current)))
       current =
         list.find((one) => one.concept === focus && (by !== "class" || one.class === chosen)) ??
-        list.find((one) => one.state === "open") ??
+        list.find((one) => stateOf(one) === "open") ??
         list[0] ??
         null;
     kept(head, drawHead);
@@ -123,7 +139,6 @@ export default function review(root, values, app) {
   }
 
   function drawHead() {
-    const { counts } = shown;
     fill(
       head,
       h(
@@ -136,7 +151,7 @@ export default function review(root, values, app) {
         VIEWS.map(([value, label]) => [
           value,
           label,
-          value === "open" ? counts.open + counts.unclear : value === "disputed" ? counts.disputed : undefined,
+          value === "open" ? all().filter(isAsked).length : value === "disputed" ? count("disputed") : undefined,
         ]),
         by,
         (value) => app.go("review", { by: value === "class" ? null : value, class: chosen }),
@@ -149,20 +164,20 @@ export default function review(root, values, app) {
     const dot = (state) => h("i", { class: `dot-state ${state}`, title: STATES[state][1] }, STATES[state][0]);
     const line = (name, found, here, href) => [
       name,
-      JSON.stringify([here, href, found.map((one) => one.state)]),
+      JSON.stringify([here, href, found.map(stateOf)]),
       () =>
         h(
           "a",
           {
             href,
             "aria-current": here ? "true" : null,
-            "aria-label": `${name}: ${found.map((one) => STATES[one.state][1]).join(", ")}`,
+            "aria-label": `${name}: ${found.map((one) => STATES[stateOf(one)][1]).join(", ")}`,
           },
           bdi(name),
           h(
             "span",
             { class: "dots", "aria-hidden": "true" },
-            found.slice(0, 8).map((one) => dot(one.state)),
+            found.slice(0, 8).map((one) => dot(stateOf(one))),
           ),
         ),
     ];
@@ -173,7 +188,8 @@ export default function review(root, values, app) {
         groups.get(one.concept).push(one);
       }
     const here = listed()[0]?.concept,
-      { counts, agreements } = shown;
+      { agreements, policy } = shown,
+      counts = Object.keys(STATES).map((state) => [state, count(state)]);
     keyed(rail, [
       ["\nheading", by, () => h("h2", by === "concept" ? "Concepts" : "Classes")],
       ...(by === "concept"
@@ -190,11 +206,12 @@ export default function review(root, values, app) {
           h(
             "div",
             muted(
-              Object.keys(STATES)
-                .filter((state) => state !== "disputed" || counts.disputed)
-                .map((state) => [...STATES[state], counts[state]].filter((word) => word !== "").join("\u00a0"))
+              counts
+                .filter(([state, number]) => number || !["disputed", "waiting"].includes(state))
+                .map(([state, number]) => [...STATES[state], number].filter((word) => word !== "").join("\u00a0"))
                 .join(" · "),
             ),
+            POLICIES[policy] ? muted(POLICIES[policy]) : null,
             agreements
               .filter((one) => one.questions)
               .map((one) =>
@@ -265,7 +282,7 @@ export default function review(root, values, app) {
       list.map((one) => {
         const now = same(one, current),
           stamp = JSON.stringify([one.state, one.votes, now && [shown.version, reviewer(), drawings]]);
-        return [`${one.class}\n${one.concept}`, stamp, () => (now ? opened(one) : closed(one))];
+        return [key(one), stamp, () => (now ? opened(one) : closed(one))];
       }),
     );
     keyed(body, parts);
@@ -322,9 +339,10 @@ export default function review(root, values, app) {
   const sentence = (one) => [bdi(one.class), " shows ", h("b", bdi(one.concept))];
   function verdict(one) {
     const reason = one.votes.find((vote) => vote.reason)?.reason,
-      others = one.votes.some((vote) => vote.by !== reviewer()),
-      votes = others ? one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ") : "",
+      told = one.votes.some((vote) => vote.by !== reviewer()) || stateOf(one) === "waiting",
+      votes = told ? one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ") : "",
       why = [reason, votes].filter(Boolean).join("; ");
+    const [mark, words] = STATES[stateOf(one)];
     return h(
       "span",
       {
@@ -335,7 +353,7 @@ export default function review(root, values, app) {
               ? "right"
               : "muted",
       },
-      `${STATES[one.state][0]} ${STATES[one.state][1]}`,
+      `${mark} ${words}`,
       why ? h("span.muted", ` ${why}`) : null,
     );
   }
@@ -421,6 +439,22 @@ export default function review(root, values, app) {
     );
   }
 
+  // Photos of the class that show a concept most, and of others that do.
+  function strips(found) {
+    const photos = (list, title, kind, words) =>
+      h(
+        "div",
+        { class: kind },
+        h("h4", title),
+        list.length ? strip(list, { values: { from: location.hash.slice(1) }, words }) : muted("none"),
+      );
+    return h(
+      "div.two-strips",
+      photos(found.mine, [bdi(found.class), " that show it most"], "mine", ""),
+      photos(found.others, "Others that show it", "others", (one) => one.truth),
+    );
+  }
+
   // The photos come after the page: an answer need not wait for them.
   async function look() {
     const one = current,
@@ -432,15 +466,6 @@ export default function review(root, values, app) {
     }
     try {
       const found = await get("claim", { class: one.class, concept: one.concept }, looking.signal());
-      const photos = (list, title, id) =>
-        h(
-          "div",
-          { id },
-          h("h4", title),
-          list.length
-            ? strip(list, { values: { from: location.hash.slice(1) }, words: id === "mine" ? "" : (one) => one.truth })
-            : muted("none"),
-        );
       const facts = [
         found.adds === null ? "" : `Adds ${signed(found.adds)} on average`,
         found.share === null ? "" : `${percent(found.share)} of the class's photos show it`,
@@ -454,11 +479,7 @@ export default function review(root, values, app) {
             ? ""
             : ` Without it, ${percent(found.accuracy, 1)} right becomes ${percent(found.accuracy_without, 1)} on ${many(found.photos, "photo")}, ${app.state.flattered ? "which it may have been trained on" : "most of which it was trained on"}.`,
         ),
-        h(
-          "div.two-strips",
-          photos(found.mine, [bdi(one.class), " that show it most"], "mine"),
-          photos(found.others, "Others that show it", "others"),
-        ),
+        strips(found),
       );
     } catch (error) {
       if (error.name !== "AbortError") fill(place, muted(error.message));
@@ -471,7 +492,7 @@ export default function review(root, values, app) {
     try {
       const { concepts } = await get("claims/next", { class: label }, lining.signal());
       const answer = (concept, said) => async (event) => {
-        const row = event.target.closest(".next-line");
+        const row = event.target.closest("div.next-line");
         if (await send({ class: label, concept, answer: said })) row.remove();
       };
       fill(
@@ -482,18 +503,25 @@ export default function review(root, values, app) {
           ? concepts.map((concept) =>
               h(
                 "div.next-line.row",
-                h("span.grow", sentence({ class: label, concept })),
                 h(
-                  "button",
-                  { disabled: !may(), "aria-label": `Yes, ${concept}`, onclick: answer(concept, "yes") },
-                  icon("check"),
-                  "Yes",
+                  "details.grow",
+                  { ontoggle: (event) => photosOf({ class: label, concept }, event.target) },
+                  h("summary", sentence({ class: label, concept })),
                 ),
                 h(
-                  "button",
-                  { disabled: !may(), "aria-label": `No, ${concept}`, onclick: answer(concept, "no") },
-                  icon("cross"),
-                  "No",
+                  "span.row",
+                  h(
+                    "button",
+                    { disabled: !may(), "aria-label": `Yes, ${concept}`, onclick: answer(concept, "yes") },
+                    icon("check"),
+                    "Yes",
+                  ),
+                  h(
+                    "button",
+                    { disabled: !may(), "aria-label": `No, ${concept}`, onclick: answer(concept, "no") },
+                    icon("cross"),
+                    "No",
+                  ),
                 ),
               ),
             )
@@ -504,10 +532,22 @@ export default function review(root, values, app) {
     }
   }
 
+  // Photos of a concept that is next in line, once they are asked for.
+  async function photosOf(one, box) {
+    if (!box.open || box.children.length > 1) return;
+    const place = h("div", spinner("Looking for photos"));
+    box.append(place);
+    try {
+      fill(place, strips(await get("claim", one)));
+    } catch (error) {
+      fill(place, muted(error.message));
+    }
+  }
+
   function drawBar() {
-    const { counts } = shown,
-      total = Math.max(1, all().length),
-      share = (state) => h("i", { class: state, style: { width: `${(100 * counts[state]) / total}%` } });
+    const total = Math.max(1, all().length),
+      confirmed = count("confirmed"),
+      share = (state) => h("i", { class: state, style: { width: `${(100 * count(state)) / total}%` } });
     const busy = app.state.job?.state === "running";
     fill(
       bar,
@@ -516,14 +556,14 @@ export default function review(root, values, app) {
         {
           class: "progress",
           role: "img",
-          "aria-label": `${counts.confirmed} of ${total} claims are confirmed, ${counts.rejected} rejected`,
+          "aria-label": `${confirmed} of ${total} claims are confirmed, ${count("rejected")} rejected`,
         },
         share("confirmed"),
         share("rejected"),
         share("unclear"),
         share("disputed"),
       ),
-      h("b.nowrap", `${counts.confirmed} of ${total} confirmed`),
+      h("b.nowrap", `${confirmed} of ${total} confirmed`),
       h("span.muted.keys", "Y N U decide · J K claim · [ ] class"),
       h("button", { class: "ghost", onclick: help }, "Keys ", h("kbd", "?")),
       h(
@@ -572,70 +612,98 @@ export default function review(root, values, app) {
   let sent = Promise.resolve();
   async function send(body) {
     const name = await app.whoAmI();
-    if (!name || !may()) return false;
+    if (!name || !may()) return null;
     const done = sent.then(() => post("decisions", { by: name, reason: "", ...body }));
     sent = done.catch(() => {});
+    unsent += 1;
     try {
-      await done;
-      return true;
+      return (await done).decision;
     } catch (error) {
       app.fail(error);
-      return false;
+      return null;
+    } finally {
+      unsent -= 1;
     }
   }
 
   const settle = debounce(() => {
     if (alive) load(true);
   }, 100); // states and counts follow, once for answers that come quickly
+  const given = new Set(); // answers that may not be among the votes yet
+  // The question after this one: the next that is open, in this list or else in another class or concept.
+  function following(one, list) {
+    const from = (claims) => {
+      const at = claims.findIndex((other) => same(other, one));
+      return [...claims.slice(at + 1), ...claims.slice(0, at)];
+    };
+    const isOpen = (other) => stateOf(other) === "open" && !given.has(key(other)),
+      after = list[list.findIndex((other) => same(other, one)) + 1];
+    if (by === "disputed") return after;
+    return from(list).find(isOpen) ?? (by === "open" ? after : (from(all()).find(isOpen) ?? after));
+  }
   async function decide(one, answer, reason = "") {
     if (!(await app.whoAmI()) || !may()) return;
     const list = listed(),
-      after = list[list.findIndex((other) => same(other, one)) + 1];
+      after = following(one, list);
     const done = send({ class: one.class, concept: one.concept, answer, reason });
+    given.add(key(one));
     fresh = false;
     if (after) {
       current = after;
       focus = after.concept;
-      kept(body, () => drawBody(list, true));
-    } else if (by === "class" && toClass(1, true)) draw();
+      if (list.includes(after)) kept(body, () => drawBody(list, true));
+      else {
+        chosen = after.class;
+        moved();
+        draw();
+      }
+    }
     body.querySelector(".claim.now")?.scrollIntoView({ block: "nearest" });
     if (await done) {
       settle();
       return;
     }
+    given.delete(key(one));
     current = one; // it is not in the log: asked again
     if (by === "class") chosen = one.class;
     draw();
   }
   async function strike(one) {
-    if (!(await send({ concept: one.concept, answer: "no", reason: "never" }))) return;
-    toast(`${one.concept} is never a reason for any class, from the next refit on.`, { action: ["Undo", undo] });
+    const made = await send({ concept: one.concept, answer: "no", reason: "never" });
+    if (!made) return;
+    toast(`${one.concept} is never a reason for any class, from the next refit on.`, {
+      action: ["Undo", () => undo(made.id)],
+    });
     const list = listed();
     current = list[list.findIndex((other) => same(other, one)) + 1] ?? one;
     await load();
   }
-  async function undo() {
+  // My last answer, or the one of this id: others may have been given since.
+  async function undo(id = null) {
     try {
       await sent;
-      const { decision } = await post("decisions/undo", { by: reviewer() });
+      const { decision } = await post("decisions/undo", { by: reviewer(), id });
+      given.clear();
       toast(`Taken back: ${decision.class ?? "every class"}, ${decision.concept}: ${decision.answer}`);
       await load();
     } catch (error) {
       app.fail(error);
     }
   }
-  function toClass(step, quiet = false) {
+  function toClass(step) {
     const names = shown.classes.map((one) => one.name),
       next = names[names.indexOf(chosen) + step];
-    if (next === undefined) return false;
+    if (next === undefined) return;
     current = null;
     focus = null;
-    if (quiet) {
-      chosen = next;
-      history.replaceState(history.state, "", write("review", { class: next }));
-    } else app.go("review", { class: next });
-    return true;
+    app.go("review", { class: next });
   }
+  const moved = () =>
+    history.replaceState(
+      history.state,
+      "",
+      write("review", by === "concept" ? { by, concept: focus } : { class: chosen }),
+    );
   function toClaim(step) {
     const list = listed(),
       next = list[list.findIndex((one) => same(one, current)) + step];
@@ -666,7 +734,12 @@ export default function review(root, values, app) {
     }
     current = null;
     fresh = true;
+    if (by === "class") {
+      chosen = null; // the first class with something new to judge
+      focus = null;
+    }
     await load();
+    if (by === "class") moved();
     toast(`${many(round.gone.length, "claim")} went, ${many(round.new.length, "is", "are")} new to judge.`);
     scrollTo(0, 0);
   }
@@ -710,7 +783,7 @@ export default function review(root, values, app) {
     body.querySelector("#where")?.setAttribute("aria-pressed", "true");
     const { overlayOn } = await import("../where.js");
     if (!lit.length) return; // let go meanwhile
-    lit = [...body.querySelectorAll("#mine .tile, #others .tile")].map((card) =>
+    lit = [...body.querySelectorAll(".claim.now .tile")].map((card) =>
       overlayOn(card.querySelector(".pic"), card.dataset.row, current.concept),
     );
   }
@@ -722,9 +795,9 @@ export default function review(root, values, app) {
 
   function keys(event) {
     if (event.target.closest("input, select, textarea, dialog") || event.altKey || !shown) return;
-    const key = event.key.toLowerCase();
+    const pressed = event.key.toLowerCase();
     if (event.ctrlKey || event.metaKey) {
-      if (key === "z" && !event.shiftKey && may()) {
+      if (pressed === "z" && !event.shiftKey && may()) {
         event.preventDefault();
         event.stopImmediatePropagation();
         undo();
@@ -732,16 +805,16 @@ export default function review(root, values, app) {
       return;
     }
     const answers = { y: "yes", n: "no", u: "unclear" };
-    if (answers[key] && current && may()) decide(current, answers[key]);
-    else if (/^[1-4]$/.test(key) && current && may()) decide(current, "no", REASONS[key - 1][0]);
-    else if (key === "x" && current && may()) strike(current);
-    else if (key === "j" || key === "k") toClaim(key === "j" ? 1 : -1);
-    else if (key === "[" || key === "]") toClass(key === "]" ? 1 : -1);
-    else if (key === "w" && !event.repeat) where();
-    else if (key === "r") refit("open");
-    else if (key === "enter" && current && !event.target.closest("a, button, summary"))
+    if (answers[pressed] && current && may()) decide(current, answers[pressed]);
+    else if (/^[1-4]$/.test(pressed) && current && may()) decide(current, "no", REASONS[pressed - 1][0]);
+    else if (pressed === "x" && current && may()) strike(current);
+    else if (pressed === "j" || pressed === "k") toClaim(pressed === "j" ? 1 : -1);
+    else if (pressed === "[" || pressed === "]") toClass(pressed === "]" ? 1 : -1);
+    else if (pressed === "w" && !event.repeat) where();
+    else if (pressed === "r") refit("open");
+    else if (pressed === "enter" && current && !event.target.closest("a, button, summary"))
       app.go("concept", { name: current.concept });
-    else if (key === "?") help();
+    else if (pressed === "?") help();
     else return;
     event.preventDefault();
   }

@@ -1,4 +1,4 @@
-"""The head's convex fit with a ridge penalty: softmax regression by L-BFGS, on sparse codes."""
+"""The linear head: logits of codes, and its convex fit, softmax regression with a ridge penalty by L-BFGS."""
 
 from __future__ import annotations
 

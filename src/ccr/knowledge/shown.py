@@ -334,8 +334,10 @@ class _Posterior(NamedTuple):
         """Sums of values of effects (p,) by their intercepts (n,)."""
         return np.bincount(self.owner, values, minlength=len(self.precision))
 
-    def newton_step(self, intercepts: np.ndarray, effects: np.ndarray, slope: float) -> tuple[np.ndarray, np.ndarray]:
-        """The Newton step of intercepts and slope (n + 1,), and of effects (p,)."""
+    def newton_step(
+        self, intercepts: np.ndarray, effects: np.ndarray, slope: float, *, held: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The Newton step of intercepts and slope (n + 1,), and of effects (p,); 0 of a slope that is `held`."""
         n = len(intercepts)
         probabilities, each, weight, gain = self.curvature(self.logits(intercepts, effects, slope))
         off, tilt = probabilities - self.shows, np.bincount(self.pair, each * self.scores, minlength=len(effects))
@@ -351,8 +353,32 @@ class _Posterior(NamedTuple):
             self.by_intercept(wrong - gain * weight * effect_gradient) + self.precision @ intercepts,
             off @ self.scores - (gain * tilt) @ effect_gradient + (slope - SLOPE) / SLOPE_SPREAD**2,
         )
-        step = np.linalg.solve(hessian, gradient)
+        free = n if held else n + 1
+        step = np.zeros(n + 1)
+        step[:free] = np.linalg.solve(hessian[:free, :free], gradient[:free])
         return step, gain * (effect_gradient - weight * step[:n][self.owner] - tilt * step[n])
+
+
+def _optimum(posterior: _Posterior, *, held: float | None = None) -> tuple[np.ndarray, np.ndarray, float]:
+    """The most probable intercepts, random effects and slope, or for a slope that is `held`, by damped Newton steps."""
+    n = len(posterior.precision)
+    intercepts, effects, slope = np.zeros(n), np.zeros(len(posterior.owner)), SLOPE if held is None else held
+    now = posterior.loss(intercepts, effects, slope)
+    for _ in range(50):
+        step, effect_step = posterior.newton_step(intercepts, effects, slope, held=held is not None)
+        size = 1.0
+        while size > 1e-4:
+            tried = intercepts - size * step[:n], effects - size * effect_step, slope - size * float(step[n])
+            after = posterior.loss(*tried)
+            if after <= now:
+                break
+            size *= 0.5
+        else:
+            break
+        (intercepts, effects, slope), gained, now = tried, now - after, after
+        if gained < 1e-10 * max(1.0, abs(now)):
+            break
+    return intercepts, effects, slope
 
 
 def _solve(
@@ -367,28 +393,11 @@ def _solve(
     """The optimum under a prior of this covariance (a, a) of intercepts and standard deviation of random effects, by
     damped Newton steps. `place` and `pair` (k,) are each answer's intercept and effect, `owner` (p,) is each effect's
     intercept."""
-    n, precision = len(covariance), np.linalg.inv(covariance)
+    precision = np.linalg.inv(covariance)
     posterior = _Posterior(scores, shows, place, pair, owner, precision, class_spread**2)
-    intercepts, effects, slope = np.zeros(n), np.zeros(len(owner)), SLOPE
-    now = posterior.loss(intercepts, effects, slope)
-    for _ in range(50):
-        step, effect_step = posterior.newton_step(intercepts, effects, slope)
-        size = 1.0
-        while size > 1e-4:
-            tried = (
-                intercepts - size * step[:n],
-                effects - size * effect_step,
-                max(slope - size * float(step[n]), LEAST_SLOPE),
-            )
-            after = posterior.loss(*tried)
-            if after <= now:
-                break
-            size *= 0.5
-        else:
-            break
-        (intercepts, effects, slope), gained, now = tried, now - after, after
-        if gained < 1e-10 * max(1.0, abs(now)):
-            break
+    intercepts, effects, slope = _optimum(posterior)
+    if slope < LEAST_SLOPE:  # the loss is convex, so that the optimum among the permitted slopes has the least
+        intercepts, effects, slope = _optimum(posterior, held=LEAST_SLOPE)
     _, _, weight, gain = posterior.curvature(posterior.logits(intercepts, effects, slope))
     inverse = precision + np.diag(posterior.by_intercept(weight * (1.0 - gain * weight)))
     return _Solution(intercepts, effects, slope, np.linalg.inv(inverse), weight, gain)

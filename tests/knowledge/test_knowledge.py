@@ -83,7 +83,7 @@ def test_answers_that_are_overruled_by_their_opposite_are_reported() -> None:
     model = Answer("pear", "red", "yes", "llm", "m", "2026-05-01")
     unsure = Answer("plum", "red", "unknown", "person")
     guessed = Answer("plum", "red", "yes", "wordnet")
-    known = Knowledge.merged(Knowledge.of([person, guessed]), Knowledge.of([model, unsure]))
+    known = Knowledge.merge(Knowledge.of([person, guessed]), Knowledge.of([model, unsure]))
     assert known.find("pear", "red") == person
     assert [(kept.answer, lost.answer) for kept, lost in known.conflicts] == [("no", "yes")]
     assert known.conflicts[0].overruled == model
@@ -301,11 +301,11 @@ def test_any_change_of_any_answer_changes_the_digest(answers: list[Answer], data
 @given(st.lists(st.lists(ANSWERS, max_size=8), max_size=4))
 def test_merging_is_the_same_all_at_once_and_one_by_one(parts: list[list[Answer]]) -> None:
     every = [Knowledge.of(part) for part in parts]
-    together, stepwise = Knowledge.merged(*every), Knowledge.of([])
+    together, stepwise = Knowledge.of([]).merge(*every), Knowledge.of([])
     for part in every:
         stepwise = stepwise.merge(part)
     assert together == stepwise == Knowledge.of([answer for part in every for answer in part])
-    assert Knowledge.merged(together, together) == together
+    assert Knowledge.merge(together, together) == together
     for kept, lost in together.conflicts:
         assert {kept.answer, lost.answer} == {"yes", "no"}
         assert (kept.concept, kept.photo or kept.label) == (lost.concept, lost.photo or lost.label)
@@ -388,6 +388,6 @@ def test_empty_knowledge_can_do_all_that_other_can(tmp_path: Path) -> None:
     assert empty.find("a", "x") is None
     assert empty.unmatched(["a"], ["x"]).missing_concepts == ("x",)
     assert empty.aligned(["a"], ["x"]).tolist() == [[0]]
-    assert Knowledge.merged() == empty
+    assert empty.merge() == empty
     assert len(empty) == 0
     assert "empty" in repr(empty)
