@@ -32,7 +32,7 @@ def model(one_core: float, two_cores: float, embedded: float) -> None:
     Amdahl's law leaves them, with the serial share that the second core was measured to have."""
     serial = max(0.0, 2 * two_cores / one_core - 1)
     print(f"A second core makes steps {one_core / two_cores:.2f} times as fast: {100 * serial:.1f} % are serial.\n")
-    heads = [f"embed, {nodes} nodes" for nodes in NODES] + [f"fit, {cores} cores" for cores in CORES]
+    heads = [f"embed, nodes: {nodes}" for nodes in NODES] + [f"fit, cores: {cores}" for cores in CORES]
     print(f"| images | {' | '.join(heads)} |\n|--:|{'--:|' * len(heads)}")
     for images in (1.3e6, 50e6, 5e9):
         hours = [images / embedded / nodes / 3600 for nodes in NODES]
