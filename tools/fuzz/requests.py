@@ -159,7 +159,8 @@ class Servers:
         with closing(self.bench(folder, self.model)) as bench:
             bench.edit("suppress", {"concept": self.model.names[0]})
             bench.edit("rename", {"concept": self.model.names[1], "to": "another name"})
-            bench.teach("taught", [0, 1, 2], [3, 4, 5], by_name=False)
+            bench.words.start()
+            bench.teach("taught", [0, 1, 2], [3, 4, 5])
             bench.selections.add([0, 1, 2])
             bench.correct(int(bench.photos.training[0]), "leave out", "yes", by="me")
         return folder
