@@ -149,6 +149,7 @@ class Servers:
             load_encoder=SmallEncoder,
             **options,
         )
+        bench.words.start()  # whoever asks for the encoder waits for it
         bench.layout = Layout(bench.photos, folder.parent, method="pca", keep=not bench.read_only)  # UMAP compiles
         return bench
 
@@ -159,7 +160,6 @@ class Servers:
         with closing(self.bench(folder, self.model)) as bench:
             bench.edit("suppress", {"concept": self.model.names[0]})
             bench.edit("rename", {"concept": self.model.names[1], "to": "another name"})
-            bench.words.start()
             bench.teach("taught", [0, 1, 2], [3, 4, 5])
             bench.selections.add([0, 1, 2])
             bench.correct(int(bench.photos.training[0]), "leave out", "yes", by="me")
