@@ -149,6 +149,7 @@ class Servers:
             load_encoder=SmallEncoder,
             **options,
         )
+        bench.words.start()  # whoever asks for the encoder waits for it
         bench.layout = Layout(bench.photos, folder.parent, method="pca", keep=not bench.read_only)  # UMAP compiles
         return bench
 
