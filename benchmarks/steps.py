@@ -1,5 +1,5 @@
-"""A training step at three shapes: the sparse engine in both tiers of kernels, also with five weights per class, the
-plain dense loop, and the bare product X D^T."""
+"""A training step at three shapes: the sparse engine in both tiers of kernels, also with five weights per class and
+with a threshold for each concept, the plain dense loop, and the bare product X D^T."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from ccr.utils.threads import Workers
 DIMENSION = 512
 #: Weights of a class where the head is a sparse one.
 PER_CLASS = 5
+#: Of the time with one threshold, what a threshold for each concept may take.
+THRESHOLDS = 1.1
 
 
 class Shape(NamedTuple):
@@ -77,6 +79,8 @@ def _measure(shape: Shape) -> list[Line]:
         dense = DenseLoop(torch.from_numpy(D), shape.classes, threshold, one_sided=False, dropout=0.1)
         order = torch.randperm(shape.rows)[: shape.dense_rows]  # as a training reads them
         works = {tier: _by_tier(tier, lambda own=trainers[tier]: own._epoch(1, 10)) for tier in tiers}
+        each = _with_thresholds(problem, workers)
+        works["thresholds"] = lambda: each._epoch(1, 10)
         if shape.sparse_faster is not None:
             few = _with_few_weights(problem, workers)
             works["five"] = lambda: few._epoch(1, 10)
@@ -92,6 +96,15 @@ def trainer_of(problem: RefinementProblem, workers: Workers) -> Trainer:
     return Trainer(
         problem, "sparse", lambda start, settings, center: SparseEngine(start, settings, workers, center), workers
     )
+
+
+def _with_thresholds(problem: RefinementProblem, workers: Workers) -> Trainer:
+    """The same with a threshold for each concept, which differ by up to a tenth, at the same mean length."""
+    coder = problem.coder
+    assert isinstance(coder, HardThreshold)
+    ratios = np.random.default_rng(2).uniform(0.95, 1.05, len(problem.dictionary))
+    own = HardThreshold(threshold=ratios, length=coder.length, sign=coder.sign)
+    return trainer_of(problem._replace(coder=own), workers)
 
 
 def _with_few_weights(problem: RefinementProblem, workers: Workers) -> Trainer:
@@ -137,6 +150,9 @@ def _lines(shape: Shape, batch: int, seconds: dict[str, float]) -> list[Line]:
     ]
     if kernels.TIER != "plain":
         lines.append(Line(work, mine, f"plain kernels: {plain:.2f} us", f"{plain / ours:.1f} times faster", "", None))
+    each = seconds["thresholds"] / shape.rows * 1e6
+    own, one = f"a threshold for each concept: {each:.2f} us", f"one threshold: {ours:.2f} us"
+    lines.append(Line(work, own, one, *at_most(each / ours, THRESHOLDS)))
     if shape.sparse_faster is not None:
         few = seconds["five"] / shape.rows * 1e6
         own = f"five weights per class, all concepts: {few:.2f} us"
