@@ -51,7 +51,7 @@ def claims_in_words(counts: Mapping[str, int]) -> str:
 
 
 def knowledge_in_words(found: Evaluation) -> str:
-    """What was measured of a model that was fitted with knowledge: its claims, truth, transfer and text fidelity."""
+    """Measures of a model that was fitted with knowledge, in words: its claims, truth, transfer and text fidelity."""
     assert found.claims is not None
     parts = [claims_in_words(found.claims)]
     if found.truth is not None and found.is_told:

@@ -245,7 +245,7 @@ def _answer(endpoint: Endpoint, question: LLMQuestion) -> dict[str, Any]:
 
 
 def _post(request: Request, timeout: float) -> bytes:
-    """What the server answers; an error where it does not come to an end, as one that sends a byte now and then."""
+    """The server's answer; an error where it does not come to an end, as one that sends a byte now and then."""
     outcome: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
 
     def receive() -> None:

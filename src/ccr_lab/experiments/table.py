@@ -139,7 +139,7 @@ def knowledge_worth(comparison: MethodComparison) -> list[str]:
 
 
 def legend(comparison: MethodComparison) -> str:
-    """What the columns of the first table are."""
+    """Explanation of the columns of the first table."""
     told = any(row.truth is not None for row in comparison.rows)
     return LEGEND.format(SHOWN_TRUE if told else "")
 

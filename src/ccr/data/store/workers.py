@@ -307,8 +307,8 @@ class Chunk:
 
     @classmethod
     def load(cls: type[Kind], path: AnyPath, dimension: int, dtype: str) -> Kind | None:
-        """What was saved, with embeddings (rows, `dimension`) of this `dtype`; None when there is none, or when it is
-        damaged in whatever way: then it is made again."""
+        """Read a saved chunk with embeddings (rows, `dimension`) of this `dtype`; None when there is none, or a
+        damaged one in whatever way: then it is made again."""
         try:
             if isinstance(path, Place) and not path.is_file():
                 return None
